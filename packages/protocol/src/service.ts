@@ -1,0 +1,170 @@
+import type { Fact } from './facts.ts';
+import type { Json, JsonObject } from './json.ts';
+import type {
+  CancelAction,
+  CrashPolicy,
+  DisconnectMode,
+  MultitaskStrategy,
+  Run,
+  RunRequest,
+  RunStatus,
+} from './run.ts';
+import type { AdmissionResult, Thread, ThreadStatus } from './stores.ts';
+
+/** What `runtime` offers to the gateway, the command line and an embedded client. */
+export interface CreateRun {
+  /** null = mint one (with its thread). */
+  readonly threadId: string | null;
+  readonly userId: string;
+  readonly assistantId: string;
+  readonly request: RunRequest;
+  readonly metadata: JsonObject;
+  readonly multitaskStrategy: MultitaskStrategy;
+  readonly onDisconnect: DisconnectMode;
+  readonly crashPolicy: CrashPolicy | null;
+  readonly createThread: boolean;
+  readonly idempotencyKey: string | null;
+}
+
+export type CancelResult =
+  /** Recorded; `stopped` is true when `wait` was asked and nothing of the run acts any more (D6). */
+  | {
+      readonly outcome: 'accepted';
+      readonly run: Run;
+      readonly stopped: boolean;
+      readonly stillRunning: readonly string[];
+    }
+  | { readonly outcome: 'terminal'; readonly run: Run }
+  | { readonly outcome: 'not_found' };
+
+/** One server-sent event; `data` is JSON text already. */
+export interface StreamEvent {
+  readonly id: string | null;
+  readonly event: string;
+  readonly data: string;
+}
+export type StreamItem = StreamEvent | 'heartbeat';
+
+export interface StateSnapshot {
+  readonly values: JsonObject;
+  readonly next: readonly string[];
+  readonly metadata: JsonObject;
+  readonly checkpoint: {
+    readonly thread_id: string;
+    readonly checkpoint_ns: string;
+    readonly checkpoint_id: string;
+    readonly checkpoint_map: null;
+  };
+  readonly parentCheckpoint: StateSnapshot['checkpoint'] | null;
+  readonly createdAt: string | null;
+  readonly tasks: readonly JsonObject[];
+  readonly interrupts: readonly Json[];
+}
+
+export interface RunService {
+  /** Admits and attaches a worker with nothing in between (RA-21). */
+  create(input: CreateRun): Promise<AdmissionResult>;
+  get(input: { runId: string; threadId: string; userId: string }): Promise<Run | null>;
+  list(input: {
+    threadId: string;
+    userId: string;
+    status: RunStatus | null;
+    limit: number;
+    offset: number;
+  }): Promise<readonly Run[]>;
+  cancel(input: {
+    runId: string;
+    threadId: string;
+    userId: string;
+    action: CancelAction;
+    wait: boolean;
+    signal?: AbortSignal;
+  }): Promise<CancelResult>;
+  /**
+   * The run's stream from a cursor to its end, projected to `modes` (null = as created). A slow reader only slows itself: it re-reads the log.
+   * Ends with `end` after the terminal fact. When `signal` fires it ends quietly; the disconnect rule is the caller's (`disconnected`).
+   */
+  stream(input: {
+    runId: string;
+    threadId: string;
+    userId: string;
+    lastEventId: string | null;
+    modes: readonly string[] | null;
+    heartbeatMs: number;
+    signal: AbortSignal;
+  }): AsyncIterable<StreamItem>;
+  /** Resolves at the terminal fact. */
+  join(input: { runId: string; threadId: string; userId: string; signal?: AbortSignal }): Promise<Run | null>;
+  /** A reader left: cancels the run if it was created with `on_disconnect: cancel`, is active, and no other such reader is attached. */
+  disconnected(input: { runId: string; threadId: string }): Promise<void>;
+  remove(input: { runId: string; threadId: string; userId: string }): Promise<'removed' | 'active' | 'not_found'>;
+}
+
+export interface ThreadService {
+  create(input: {
+    threadId: string | null;
+    userId: string;
+    metadata: JsonObject;
+    ifExists: 'do_nothing' | 'raise';
+  }): Promise<
+    { readonly outcome: 'created' | 'exists'; readonly thread: Thread } | { readonly outcome: 'conflict' | 'not_found' }
+  >;
+  get(input: { threadId: string; userId: string }): Promise<Thread | null>;
+  search(input: {
+    userId: string;
+    metadata: JsonObject;
+    status: ThreadStatus | null;
+    limit: number;
+    offset: number;
+  }): Promise<readonly Thread[]>;
+  update(input: {
+    threadId: string;
+    userId: string;
+    metadata: JsonObject;
+    title?: string | null;
+  }): Promise<Thread | null>;
+  delete(input: { threadId: string; userId: string }): Promise<'deleted' | 'busy' | 'not_found'>;
+  copy(input: { threadId: string; userId: string }): Promise<Thread | null>;
+  state(input: {
+    threadId: string;
+    userId: string;
+    checkpointId: string | null;
+    subgraphs: boolean;
+  }): Promise<StateSnapshot | null>;
+  /** `before`: checkpoint id, exclusive. limit 1..1000. */
+  history(input: {
+    threadId: string;
+    userId: string;
+    limit: number;
+    before: string | null;
+    metadata: JsonObject;
+  }): Promise<readonly StateSnapshot[] | null>;
+  updateState(input: {
+    threadId: string;
+    userId: string;
+    values: Json;
+    checkpointId: string | null;
+    asNode: string | null;
+  }): Promise<
+    | { readonly outcome: 'updated'; readonly checkpoint: StateSnapshot['checkpoint'] }
+    | { readonly outcome: 'busy' | 'not_found' }
+    | { readonly outcome: 'invalid'; readonly message: string }
+  >;
+  /** Facts for the message list, oldest first within the page. */
+  messages(input: {
+    threadId: string;
+    userId: string;
+    runId: string | null;
+    before: number | null;
+    after: number | null;
+    limit: number;
+  }): Promise<{ readonly facts: readonly Fact[]; readonly hasMore: boolean } | null>;
+  /** Facts after a sequence; for `run --json`, the history checker, the events API. */
+  facts(input: {
+    threadId: string;
+    userId: string;
+    runId: string | null;
+    afterSeq: number;
+    limit: number;
+  }): Promise<{ readonly facts: readonly Fact[]; readonly head: number } | null>;
+}

@@ -1,0 +1,11 @@
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    projects: [
+      { test: { name: 'unit', include: ['packages/*/src/**/*.test.{ts,tsx}'], exclude: ['**/*.real.test.ts'], testTimeout: 15_000 } },
+      // Real parts: processes, bubblewrap, sockets, browsers. One file at a time.
+      { test: { name: 'real', include: ['packages/*/src/**/*.real.test.ts', 'tests/**/*.test.ts'], testTimeout: 120_000, hookTimeout: 120_000, fileParallelism: false } },
+    ],
+  },
+});
