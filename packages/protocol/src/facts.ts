@@ -23,6 +23,11 @@ export type WireMessage = {
   readonly [key: string]: Json | undefined;
 };
 
+/** A message that stands elsewhere in the same store, by content address. Only in facts to append; readers get whole messages. */
+export interface MessageRef {
+  readonly $m: string;
+}
+
 export type FactBody =
   /** A change of a run's status. `terminal` only with the acknowledgement; a superseded row has none before. */
   | {
@@ -34,7 +39,7 @@ export type FactBody =
       readonly stopReason?: string;
     }
   /** A message entered a message channel, or one with the same id and another content replaced it. Written by the saver's `put`. */
-  | { readonly kind: 'message'; readonly ns: string; readonly message: WireMessage }
+  | { readonly kind: 'message'; readonly ns: string; readonly message: WireMessage | MessageRef }
   | { readonly kind: 'message-removed'; readonly ns: string; readonly messageId: string }
   | {
       readonly kind: 'tool-started';

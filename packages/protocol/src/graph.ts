@@ -1,7 +1,7 @@
+import type { ToolOutcome, WireMessage } from './facts.ts';
 import type { Json, JsonObject } from './json.ts';
 import type { Run } from './run.ts';
 import type { JournalBegin, Packed } from './stores.ts';
-import type { ToolOutcome, WireMessage } from './facts.ts';
 
 /** How the runtime runs a graph without knowing what is inside. The shapes are those of a compiled LangGraph graph. */
 export interface GraphFactory {

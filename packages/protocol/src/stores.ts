@@ -287,9 +287,7 @@ export interface ToolJournal {
     now: number;
   }): Promise<Fenced<{ readonly result: Packed }>>;
   /** Calls of a thread that started and did not finish, oldest first. */
-  unfinished(
-    threadId: string,
-  ): Promise<
+  unfinished(threadId: string): Promise<
     readonly {
       readonly key: ToolCallKey;
       readonly name: string;

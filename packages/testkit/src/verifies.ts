@@ -1,3 +1,5 @@
+import type {} from 'vitest';
+
 declare module 'vitest' {
   interface TaskMeta {
     /** Requirement ids that the test proves; collected by `npm test` for `npm run requirements`. */
