@@ -1,0 +1,114 @@
+// Runs every suite, each within its time; prints what was skipped and why, and the count as the last line.
+import { spawn } from 'node:child_process';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import type { TestRecord } from './reporter.ts';
+
+const root = join(import.meta.dirname, '..');
+const results = join(root, '.test-results');
+const bin = (name: string) => join(root, 'node_modules', '.bin', name);
+
+interface Suite {
+  readonly name: string;
+  readonly command: readonly string[];
+  /** The suite is stopped, and counts as failed, after this many seconds. */
+  readonly seconds: number;
+  /** Vitest suites report their tests; any other suite is one check. */
+  readonly records: boolean;
+}
+
+const vitest = (project: string, seconds: number): Suite => ({
+  name: project,
+  command: [bin('vitest'), 'run', '--project', project, '--reporter=dot', `--reporter=${join(root, 'scripts/reporter.ts')}`],
+  seconds,
+  records: true,
+});
+
+/** The one table of suites and their time; the sum stays below 20 minutes on 2 cores. */
+const suites: readonly Suite[] = [
+  { name: 'types', command: [bin('tsc'), '-b'], seconds: 120, records: false },
+  { name: 'lint', command: [bin('biome'), 'check', '--error-on-warnings', '--diagnostic-level=warn', '.'], seconds: 60, records: false },
+  { name: 'house rules', command: [process.execPath, join(root, 'scripts/check.ts')], seconds: 60, records: false },
+  { name: 'build', command: [process.execPath, join(root, 'scripts/build.ts')], seconds: 120, records: false },
+  vitest('unit', 300),
+  vitest('conformance', 180),
+  vitest('real', 420),
+  { name: 'simulation', command: [process.execPath, join(root, 'packages/simulator/src/main.ts'), '--seeds', '3000', '--mutants'], seconds: 120, records: false },
+];
+
+async function runSuite(suite: Suite): Promise<{ records: TestRecord[]; seconds: number }> {
+  const started = performance.now();
+  const record = join(results, `${suite.name.replaceAll(' ', '-')}.json`);
+  await rm(record, { force: true });
+  process.stdout.write(`\n── ${suite.name}\n`);
+  const [program, ...args] = suite.command;
+  const child = spawn(program ?? '', args, {
+    cwd: root,
+    env: { ...process.env, REINDEER_TEST_RECORD: record, FORCE_COLOR: '0' },
+    stdio: ['ignore', 'inherit', 'inherit'],
+    detached: true,
+  });
+  let late = false;
+  const timer = setTimeout(() => {
+    late = true;
+    if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
+  }, suite.seconds * 1000);
+  const code = await new Promise<number>((resolve) => {
+    child.once('error', () => resolve(127));
+    child.once('exit', (value) => resolve(value ?? 128));
+  });
+  clearTimeout(timer);
+  const seconds = (performance.now() - started) / 1000;
+  const self = (state: 'passed' | 'failed', name: string): TestRecord => ({ suite: suite.name, file: '', name, state, verifies: [] });
+  if (!suite.records) return { records: [self(code === 0 ? 'passed' : 'failed', late ? `${suite.name}: not finished within ${suite.seconds} s` : suite.name)], seconds };
+  const records: TestRecord[] = JSON.parse(await readFile(record, 'utf8').catch(() => '[]'));
+  if (late) records.push(self('failed', `${suite.name}: not finished within ${suite.seconds} s`));
+  else if (records.length === 0) records.push(self('failed', `${suite.name}: no test ran (exit code ${code})`));
+  else if (code !== 0 && !records.some((test) => test.state === 'failed')) records.push(self('failed', `${suite.name}: exit code ${code}`));
+  return { records, seconds };
+}
+
+const { values } = parseArgs({ options: { only: { type: 'string', multiple: true }, help: { type: 'boolean', short: 'h' } } });
+if (values.help) {
+  process.stdout.write(`npm test [-- --only SUITE …]\nSuites: ${suites.map((suite) => suite.name).join(', ')}\n`);
+  process.exit(0);
+}
+const unknown = values.only?.find((name) => !suites.some((suite) => suite.name === name));
+if (unknown !== undefined) {
+  process.stderr.write(`There is no suite "${unknown}". Suites: ${suites.map((suite) => suite.name).join(', ')}\n`);
+  process.exit(2);
+}
+
+await mkdir(results, { recursive: true });
+const all: TestRecord[] = [];
+const times: string[] = [];
+const begun = performance.now();
+for (const suite of suites.filter((one) => values.only?.includes(one.name) ?? true)) {
+  const { records, seconds } = await runSuite(suite);
+  all.push(...records);
+  times.push(`${suite.name} ${seconds.toFixed(0)} s`);
+}
+const complete = values.only === undefined;
+await writeFile(join(results, 'last-run.json'), JSON.stringify({ at: new Date().toISOString(), complete, tests: all }));
+
+if (complete) {
+  const { records } = await runSuite({ name: 'requirements', command: [process.execPath, join(root, 'requirements/main.ts')], seconds: 30, records: false });
+  all.push(...records);
+}
+
+const count = (state: TestRecord['state']) => all.filter((test) => test.state === state).length;
+const failed = all.filter((test) => test.state === 'failed');
+const skipped = all.filter((test) => test.state === 'skipped');
+process.stdout.write(`\n${times.join(' · ')} · total ${((performance.now() - begun) / 1000).toFixed(0)} s on ${availableParallelism()} cores\n`);
+if (skipped.length > 0) {
+  process.stdout.write('\nSkipped:\n');
+  for (const test of skipped) process.stdout.write(`  ${test.file} › ${test.name}: ${test.note ?? 'no reason given'}\n`);
+}
+if (failed.length > 0) {
+  process.stdout.write('\nFailed:\n');
+  for (const test of failed) process.stdout.write(`  ${test.file === '' ? '' : `${test.file} › `}${test.name}\n`);
+}
+process.stdout.write(`\n${count('passed')} passed, ${failed.length} failed, ${skipped.length} skipped\n`);
+process.exitCode = failed.length > 0 ? 1 : 0;
