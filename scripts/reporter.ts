@@ -37,11 +37,23 @@ export default class RecordReporter implements Reporter {
       }
       // A file that could not be loaded has no tests; a hook that failed fails no test of its own.
       if (module.errors().length > 0 || (!any && module.state() === 'failed')) {
-        records.push({ suite: module.project.name, file: module.relativeModuleId, name: '(the file itself)', state: 'failed', verifies: [] });
+        records.push({
+          suite: module.project.name,
+          file: module.relativeModuleId,
+          name: '(the file itself)',
+          state: 'failed',
+          verifies: [],
+        });
       }
       for (const suite of module.children.allSuites()) {
         if (suite.errors().length > 0) {
-          records.push({ suite: module.project.name, file: module.relativeModuleId, name: `${suite.fullName} (hook)`, state: 'failed', verifies: [] });
+          records.push({
+            suite: module.project.name,
+            file: module.relativeModuleId,
+            name: `${suite.fullName} (hook)`,
+            state: 'failed',
+            verifies: [],
+          });
         }
       }
     }

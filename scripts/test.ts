@@ -21,7 +21,14 @@ interface Suite {
 
 const vitest = (project: string, seconds: number): Suite => ({
   name: project,
-  command: [bin('vitest'), 'run', '--project', project, '--reporter=dot', `--reporter=${join(root, 'scripts/reporter.ts')}`],
+  command: [
+    bin('vitest'),
+    'run',
+    '--project',
+    project,
+    '--reporter=dot',
+    `--reporter=${join(root, 'scripts/reporter.ts')}`,
+  ],
   seconds,
   records: true,
 });
@@ -29,13 +36,23 @@ const vitest = (project: string, seconds: number): Suite => ({
 /** The one table of suites and their time; the sum stays below 20 minutes on 2 cores. */
 const suites: readonly Suite[] = [
   { name: 'types', command: [bin('tsc'), '-b'], seconds: 120, records: false },
-  { name: 'lint', command: [bin('biome'), 'check', '--error-on-warnings', '--diagnostic-level=warn', '.'], seconds: 60, records: false },
+  {
+    name: 'lint',
+    command: [bin('biome'), 'check', '--error-on-warnings', '--diagnostic-level=warn', '.'],
+    seconds: 60,
+    records: false,
+  },
   { name: 'house rules', command: [process.execPath, join(root, 'scripts/check.ts')], seconds: 60, records: false },
   { name: 'build', command: [process.execPath, join(root, 'scripts/build.ts')], seconds: 120, records: false },
   vitest('unit', 300),
   vitest('conformance', 180),
   vitest('real', 420),
-  { name: 'simulation', command: [process.execPath, join(root, 'packages/simulator/src/main.ts'), '--seeds', '3000', '--mutants'], seconds: 120, records: false },
+  {
+    name: 'simulation',
+    command: [process.execPath, join(root, 'packages/simulator/src/main.ts'), '--seeds', '3000', '--mutants'],
+    seconds: 120,
+    records: false,
+  },
 ];
 
 async function runSuite(suite: Suite): Promise<{ records: TestRecord[]; seconds: number }> {
@@ -61,16 +78,34 @@ async function runSuite(suite: Suite): Promise<{ records: TestRecord[]; seconds:
   });
   clearTimeout(timer);
   const seconds = (performance.now() - started) / 1000;
-  const self = (state: 'passed' | 'failed', name: string): TestRecord => ({ suite: suite.name, file: '', name, state, verifies: [] });
-  if (!suite.records) return { records: [self(code === 0 ? 'passed' : 'failed', late ? `${suite.name}: not finished within ${suite.seconds} s` : suite.name)], seconds };
+  const self = (state: 'passed' | 'failed', name: string): TestRecord => ({
+    suite: suite.name,
+    file: '',
+    name,
+    state,
+    verifies: [],
+  });
+  if (!suite.records)
+    return {
+      records: [
+        self(
+          code === 0 ? 'passed' : 'failed',
+          late ? `${suite.name}: not finished within ${suite.seconds} s` : suite.name,
+        ),
+      ],
+      seconds,
+    };
   const records: TestRecord[] = JSON.parse(await readFile(record, 'utf8').catch(() => '[]'));
   if (late) records.push(self('failed', `${suite.name}: not finished within ${suite.seconds} s`));
   else if (records.length === 0) records.push(self('failed', `${suite.name}: no test ran (exit code ${code})`));
-  else if (code !== 0 && !records.some((test) => test.state === 'failed')) records.push(self('failed', `${suite.name}: exit code ${code}`));
+  else if (code !== 0 && !records.some((test) => test.state === 'failed'))
+    records.push(self('failed', `${suite.name}: exit code ${code}`));
   return { records, seconds };
 }
 
-const { values } = parseArgs({ options: { only: { type: 'string', multiple: true }, help: { type: 'boolean', short: 'h' } } });
+const { values } = parseArgs({
+  options: { only: { type: 'string', multiple: true }, help: { type: 'boolean', short: 'h' } },
+});
 if (values.help) {
   process.stdout.write(`npm test [-- --only SUITE …]\nSuites: ${suites.map((suite) => suite.name).join(', ')}\n`);
   process.exit(0);
@@ -94,17 +129,25 @@ const complete = values.only === undefined;
 await writeFile(join(results, 'last-run.json'), JSON.stringify({ at: new Date().toISOString(), complete, tests: all }));
 
 if (complete) {
-  const { records } = await runSuite({ name: 'requirements', command: [process.execPath, join(root, 'requirements/main.ts')], seconds: 30, records: false });
+  const { records } = await runSuite({
+    name: 'requirements',
+    command: [process.execPath, join(root, 'requirements/main.ts')],
+    seconds: 30,
+    records: false,
+  });
   all.push(...records);
 }
 
 const count = (state: TestRecord['state']) => all.filter((test) => test.state === state).length;
 const failed = all.filter((test) => test.state === 'failed');
 const skipped = all.filter((test) => test.state === 'skipped');
-process.stdout.write(`\n${times.join(' · ')} · total ${((performance.now() - begun) / 1000).toFixed(0)} s on ${availableParallelism()} cores\n`);
+process.stdout.write(
+  `\n${times.join(' · ')} · total ${((performance.now() - begun) / 1000).toFixed(0)} s on ${availableParallelism()} cores\n`,
+);
 if (skipped.length > 0) {
   process.stdout.write('\nSkipped:\n');
-  for (const test of skipped) process.stdout.write(`  ${test.file} › ${test.name}: ${test.note ?? 'no reason given'}\n`);
+  for (const test of skipped)
+    process.stdout.write(`  ${test.file} › ${test.name}: ${test.note ?? 'no reason given'}\n`);
 }
 if (failed.length > 0) {
   process.stdout.write('\nFailed:\n');

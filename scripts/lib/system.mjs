@@ -11,7 +11,9 @@ const programs = {
 };
 
 function onPath(name) {
-  return [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin'].some((folder) => existsSync(join(folder, name)));
+  return [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin'].some((folder) =>
+    existsSync(join(folder, name)),
+  );
 }
 
 /** @param {string[]} packages Debian package names. @returns those that are still missing */
@@ -33,6 +35,7 @@ export async function ensureSystem(packages) {
     }
   }
   const still = missing.filter((name) => !programs[name].some(onPath));
-  if (still.length > 0 && !may) say(`· not installed: ${still.join(', ')}. To add: sudo apt-get install ${still.join(' ')}`);
+  if (still.length > 0 && !may)
+    say(`· not installed: ${still.join(', ')}. To add: sudo apt-get install ${still.join(' ')}`);
   return still;
 }

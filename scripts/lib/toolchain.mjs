@@ -124,9 +124,12 @@ function explainNpm(what, output) {
       `${what} needs the npm registry, and it cannot be reached.\nConnect this machine to the network (or set a registry that it reaches: npm config set registry URL) and start again.`,
     );
   }
-  if (/ENOSPC/.test(output)) return new Impossible(`${what} failed: the disk is full. Free some space and start again.`);
+  if (/ENOSPC/.test(output))
+    return new Impossible(`${what} failed: the disk is full. Free some space and start again.`);
   if (/EACCES|EROFS|EPERM/.test(output)) {
-    return new Impossible(`${what} failed: a folder cannot be written.\n${output.trim().split('\n').slice(-4).join('\n')}`);
+    return new Impossible(
+      `${what} failed: a folder cannot be written.\n${output.trim().split('\n').slice(-4).join('\n')}`,
+    );
   }
   return new Impossible(`${what} failed. The end of npm's output:\n${output.trim().split('\n').slice(-12).join('\n')}`);
 }
@@ -150,7 +153,16 @@ export async function ensureNode() {
   await rm(home, { recursive: true, force: true });
   await mkdir(home, { recursive: true });
   await writeFile(join(home, 'package.json'), '{"private":true}\n');
-  const args = ['install', '--prefix', home, '--ignore-scripts', '--no-audit', '--no-fund', '--no-package-lock', '--no-save'];
+  const args = [
+    'install',
+    '--prefix',
+    home,
+    '--ignore-scripts',
+    '--no-audit',
+    '--no-fund',
+    '--no-package-lock',
+    '--no-save',
+  ];
   const result = await run(process.execPath, [npmProgram(), ...args, `${build.name}@${build.version}`], { cwd: home });
   if (result.code !== 0) throw explainNpm(`Fetching Node ${build.version}`, result.output);
   const found = await sha256(binary);
