@@ -1,0 +1,276 @@
+import type { AdmissionResult, NewFact, RenewOutcome, Run, RunEvent, RunState, RunStore } from '@reindeer/protocol';
+import { factKey, isTerminal, NO_USAGE, reduceRun } from '@reindeer/protocol';
+import type { MemoryDatabase, RunRow } from './data.ts';
+import { copyJson, copyRun, idempotencyIndex, stateOf } from './data.ts';
+
+/** The text of a superseded row until its holder finalizes it, and afterwards when the holder gives no better one. */
+const SUPERSEDED = 'Cancelled by newer run';
+
+/** Runs one synchronous transaction and answers later; throws `store_unavailable` once the handle is closed. */
+export type Transact = <T>(work: () => T) => Promise<T>;
+
+/**
+ * The run store on a memory database. Every transition is decided by `reduceRun`, inside one synchronous section together
+ * with the fact that reports it; so this store is the executable model that the SQL stores are compared with.
+ */
+export function memoryRunStore(database: MemoryDatabase, transact: Transact): RunStore {
+  const rowsOf = (threadId: string): readonly RunRow[] => database.runsOfThread.get(threadId) ?? [];
+
+  /** Applies an event; null when it is refused or asks for what already is. */
+  const apply = (row: RunRow, event: RunEvent, also: Partial<Run>, now: number): RunState | null => {
+    const transition = reduceRun(stateOf(row), event);
+    if (transition.outcome !== 'changed') return null;
+    const { token, ...state } = transition.state;
+    row.token = token ?? row.token;
+    row.run = { ...row.run, ...state, ...also, updatedAt: now };
+    return transition.state;
+  };
+
+  const report = (row: RunRow, now: number): void => {
+    const { runId, threadId, status, attempt, acknowledged, error, stopReason } = row.run;
+    const fact: NewFact = {
+      key: acknowledged ? factKey.terminal(runId) : factKey.run(runId, attempt, status),
+      body: {
+        kind: 'run',
+        status,
+        attempt,
+        terminal: acknowledged,
+        ...(acknowledged && error !== null ? { error } : {}),
+        ...(acknowledged && stopReason !== null ? { stopReason } : {}),
+      },
+    };
+    database.append(threadId, runId, [fact], now);
+    const thread = database.threads.get(threadId);
+    if (thread !== undefined) thread.updatedAt = Math.max(thread.updatedAt, now);
+  };
+
+  const conflict = (reason: 'busy' | 'reserved' | 'live_elsewhere', row: RunRow): AdmissionResult => ({
+    outcome: 'conflict',
+    reason,
+    active: copyRun(row),
+  });
+
+  return {
+    admit: (input) =>
+      transact((): AdmissionResult => {
+        const { threadId, userId, now } = input;
+        if (input.idempotencyKey !== null) {
+          const runId = database.idempotencyKeys.get(idempotencyIndex(userId, input.idempotencyKey));
+          const known = runId === undefined ? undefined : database.runs.get(runId);
+          if (known !== undefined)
+            return known.run.threadId === threadId && known.run.payloadHash === input.payloadHash
+              ? { outcome: 'reused', run: copyRun(known) }
+              : { outcome: 'conflict', reason: 'key_reused', active: null };
+        }
+        const thread = database.threads.get(threadId);
+        if (thread === undefined ? !input.createThread : thread.userId !== userId)
+          return { outcome: 'thread_not_found' };
+
+        // Decide first, change afterwards: a conflict leaves everything as it was (RA-05).
+        const holders = rowsOf(threadId).filter((row) => !row.run.acknowledged);
+        const replaces = input.kind === 'run' && ['interrupt', 'rollback'].includes(input.multitaskStrategy);
+        const superseded: RunRow[] = [];
+        const reclaimed: RunRow[] = [];
+        for (const row of holders) {
+          const live = row.leaseExpiresAt !== null && row.leaseExpiresAt > now;
+          if (row.run.kind !== 'run') {
+            if (!replaces || live) return conflict('reserved', row);
+            reclaimed.push(row);
+          } else if (!replaces) return conflict('busy', row);
+          else if (isTerminal(row.run.status)) continue;
+          else if (live && row.run.owner !== input.owner) return conflict('live_elsewhere', row);
+          else superseded.push(row);
+        }
+
+        for (const row of reclaimed) database.deleteRun(row);
+        const action = input.multitaskStrategy === 'rollback' ? 'rollback' : 'interrupt';
+        for (const row of superseded) {
+          const cancelRequestedAt = row.run.cancelRequestedAt ?? now;
+          apply(row, { type: 'supersede', action }, { error: SUPERSEDED, cancelRequestedAt }, now);
+        }
+        if (thread === undefined)
+          database.threads.set(threadId, {
+            threadId,
+            userId,
+            metadata: {},
+            title: null,
+            createdAt: now,
+            updatedAt: now,
+            order: database.nextOrder(),
+          });
+        const run: Run = {
+          runId: input.runId,
+          threadId,
+          userId,
+          assistantId: input.assistantId,
+          kind: input.kind,
+          status: 'pending',
+          owner: input.owner,
+          attempt: 0,
+          acknowledged: false,
+          multitaskStrategy: input.multitaskStrategy,
+          onDisconnect: input.onDisconnect,
+          crashPolicy: input.crashPolicy,
+          idempotencyKey: input.idempotencyKey,
+          payloadHash: input.payloadHash,
+          request: copyJson(input.request),
+          metadata: copyJson(input.metadata),
+          cancelAction: null,
+          cancelRequestedAt: null,
+          checkpointBefore: null,
+          error: null,
+          stopReason: null,
+          usage: NO_USAGE,
+          createdAt: now,
+          updatedAt: now,
+          startedAt: null,
+          endedAt: null,
+        };
+        const row: RunRow = {
+          run,
+          token: input.token,
+          leaseExpiresAt: input.leaseExpiresAt,
+          order: database.nextOrder(),
+        };
+        database.addRun(row);
+        if (input.kind === 'run') report(row, now);
+        return { outcome: 'admitted', run: copyRun(row), superseded: superseded.map(copyRun) };
+      }),
+
+    start: ({ fence, checkpointBefore, now }) =>
+      transact(() => {
+        const row = database.held(fence);
+        if (row === null) return { outcome: 'fenced' };
+        const { run } = row;
+        const also = {
+          startedAt: run.startedAt ?? now,
+          checkpointBefore: run.checkpointBefore ?? checkpointBefore,
+        };
+        if (apply(row, { type: 'start', token: fence.token }, also, now) !== null) {
+          report(row, now);
+          return { outcome: 'started', run: copyRun(row) };
+        }
+        // Running under this very token: the answer to an earlier call was lost. One worker per token, so it is the same start.
+        return run.status === 'running' && run.cancelAction === null
+          ? { outcome: 'started', run: copyRun(row) }
+          : { outcome: 'cancelled', run: copyRun(row) };
+      }),
+
+    finalize: (input) =>
+      transact(() => {
+        const row = database.runs.get(input.fence.runId);
+        if (row === undefined) return { outcome: 'fenced' };
+        const { status, unlessCancelled, now, usage } = input;
+        const event: RunEvent = { type: 'finalize', token: input.fence.token, status, unlessCancelled };
+        const transition = reduceRun(stateOf(row), event);
+        if (transition.outcome === 'refused') {
+          if (row.run.acknowledged) return { outcome: 'terminal', run: copyRun(row) };
+          if (transition.reason === 'fenced') return { outcome: 'fenced' };
+          // A recorded cancel, or a superseded row that was asked for a success: the holder adopts the action.
+          return { outcome: 'cancel_requested', action: row.run.cancelAction ?? 'interrupt' };
+        }
+        apply(
+          row,
+          event,
+          {
+            owner: null,
+            error: input.error ?? row.run.error,
+            stopReason: input.stopReason ?? row.run.stopReason,
+            usage: { ...usage },
+            endedAt: now,
+          },
+          now,
+        );
+        row.leaseExpiresAt = null;
+        report(row, now);
+        return { outcome: 'finalized', run: copyRun(row) };
+      }),
+
+    requestCancel: ({ runId, action, now }) =>
+      transact(() => {
+        const row = database.runs.get(runId);
+        if (row === undefined) return { outcome: 'not_found' };
+        const transition = reduceRun(stateOf(row), { type: 'cancel', action });
+        if (transition.outcome === 'refused') return { outcome: 'terminal', run: copyRun(row) };
+        apply(row, { type: 'cancel', action }, { cancelRequestedAt: now }, now);
+        return { outcome: 'recorded', action: row.run.cancelAction ?? 'interrupt', run: copyRun(row) };
+      }),
+
+    renew: ({ holders }) =>
+      transact(() => {
+        const outcomes = new Map<string, RenewOutcome>();
+        for (const { runId, token, expiresAt, allowInterrupted } of holders) {
+          const row = database.held({ runId, token });
+          if (row === null) outcomes.set(runId, { outcome: 'lost' });
+          else if (row.run.status === 'interrupted' && !allowInterrupted)
+            outcomes.set(runId, { outcome: 'interrupted' });
+          else {
+            // RL-09: a renewal that arrives late never shortens a lease.
+            const kept = Math.max(row.leaseExpiresAt ?? expiresAt, expiresAt);
+            row.leaseExpiresAt = kept;
+            outcomes.set(runId, { outcome: 'renewed', expiresAt: kept, cancelAction: row.run.cancelAction });
+          }
+        }
+        return outcomes;
+      }),
+
+    claimOrphans: ({ owner, tokens, leaseExpiresAt, graceMs, deadOwners, skipRunIds, now }) =>
+      transact(() => {
+        const dead = new Set(deadOwners);
+        const skip = new Set(skipRunIds);
+        const claimed: { run: Run; token: string }[] = [];
+        for (const row of database.runs.values()) {
+          const token = tokens[claimed.length];
+          if (token === undefined) break;
+          const expired = row.leaseExpiresAt === null || row.leaseExpiresAt + graceMs < now;
+          const orphaned = expired || (row.run.owner !== null && dead.has(row.run.owner));
+          if (!orphaned || skip.has(row.run.runId)) continue;
+          if (apply(row, { type: 'claim', token }, { owner }, now) === null) continue;
+          row.leaseExpiresAt = leaseExpiresAt;
+          claimed.push({ run: copyRun(row), token });
+        }
+        return claimed;
+      }),
+
+    get: (runId) =>
+      transact(() => {
+        const row = database.runs.get(runId);
+        return row === undefined ? null : copyRun(row);
+      }),
+
+    list: ({ threadId, userId, status, limit, offset }) =>
+      transact(() =>
+        rowsOf(threadId)
+          .filter(
+            ({ run }) => run.kind === 'run' && run.userId === userId && (status === null || run.status === status),
+          )
+          .sort((a, b) => b.run.createdAt - a.run.createdAt || b.order - a.order)
+          .slice(offset, offset + limit)
+          .map(copyRun),
+      ),
+
+    active: (threadId) =>
+      transact(() =>
+        rowsOf(threadId)
+          .filter(({ run }) => !run.acknowledged)
+          .map(copyRun),
+      ),
+
+    release: (fence) =>
+      transact(() => {
+        const row = database.held(fence);
+        if (row === null || row.run.kind === 'run') return { outcome: 'fenced' };
+        database.deleteRun(row);
+        return { outcome: 'ok' };
+      }),
+
+    remove: ({ runId, userId }) =>
+      transact(() => {
+        const row = database.runs.get(runId);
+        if (row === undefined || row.run.userId !== userId || row.run.kind !== 'run') return 'not_found';
+        if (!row.run.acknowledged) return 'active';
+        database.deleteRun(row);
+        return 'removed';
+      }),
+  };
+}
