@@ -1,0 +1,163 @@
+import {
+  type Compilable,
+  type CompiledQuery,
+  DummyDriver,
+  Kysely,
+  PostgresAdapter,
+  PostgresIntrospector,
+  PostgresQueryCompiler,
+  SqliteAdapter,
+  SqliteIntrospector,
+  SqliteQueryCompiler,
+} from 'kysely';
+import type { Database } from './schema.ts';
+
+/**
+ * How SQL is written and run here.
+ *
+ * A *statement* is written once through Kysely with placeholders for its parameters, compiled once per dialect, and prepared
+ * once per connection: a call costs no query building. A *script* is one unit of work, `(tx, input) => Promise<output>`; it
+ * is registered by name in `scripts.ts` and runs where the connection lives, as one savepoint. A script may await
+ * nothing but its `tx`: it shares one transaction with its neighbours, and an outside wait would hold them all.
+ */
+
+/** What a column can hold. Times are integers (milliseconds), flags are 0 and 1, structured values are JSON text. */
+export type SqlValue = string | number | bigint | null | Uint8Array;
+
+export type DialectName = 'sqlite' | 'postgres';
+
+export interface Tx {
+  /** All rows. */
+  all<P extends object, R>(statement: Statement<P, R>, params: P): Promise<R[]>;
+  /** The first row, or undefined. */
+  first<P extends object, R>(statement: Statement<P, R>, params: P): Promise<R | undefined>;
+  /** Runs a statement and answers how many rows it changed. */
+  run<P extends object>(statement: Statement<P, unknown>, params: P): Promise<number>;
+  /** Notes that facts were appended; told to listeners once per flush and thread, after the commit (D3). */
+  appended(threadId: string, head: number): void;
+}
+
+/** A unit of work; see above. */
+export interface Script<I, O> {
+  readonly name: string;
+  /**
+   * `read` writes nothing. `write` survives the end of the process. `durable` also survives a power cut as soon as it is
+   * answered: for what acknowledges something to somebody else (admissions, the tool journal, terminal rows).
+   */
+  readonly mode: 'read' | 'write' | 'durable';
+  readonly run: (tx: Tx, input: I) => Promise<O>;
+}
+
+export function defineScript<I, O>(
+  name: string,
+  mode: Script<I, O>['mode'],
+  run: (tx: Tx, input: I) => Promise<O>,
+): Script<I, O> {
+  return { name, mode, run };
+}
+
+type Build<P, R> = (db: Kysely<Database>, params: P, dialect: Dialect) => Compilable<R>;
+
+/** A statement with named parameters. Hold it as a constant: its identity is the key under which it is prepared. */
+export interface Statement<P, R> {
+  readonly build: Build<P, R>;
+}
+
+/**
+ * Defines a statement; `params.x` inside `build` is a placeholder, never a value. Types of parameters and rows come from the callback:
+ * `defineStatement((db, p: {runId: string}) => db.selectFrom('runs').select('status').where('run_id', '=', p.runId))`.
+ * A list travels as one JSON parameter, through `dialect.each` or `dialect.texts`.
+ */
+export function defineStatement<P extends object, R>(build: Build<P, R>): Statement<P, R> {
+  return { build };
+}
+
+/** Stands for a parameter while a statement is compiled. */
+class Placeholder {
+  readonly name: string;
+  constructor(name: string) {
+    this.name = name;
+  }
+}
+
+/** Every property is a placeholder of that name. */
+const PLACEHOLDERS = new Proxy(
+  {},
+  { get: (_target, name) => (typeof name === 'string' ? new Placeholder(name) : undefined) },
+);
+
+export interface CompiledStatement {
+  readonly sql: string;
+  /** In the order of the SQL text: the name of a parameter, or a constant of the statement itself. */
+  readonly slots: readonly ({ readonly name: string } | { readonly value: SqlValue })[];
+}
+
+export interface Dialect {
+  readonly name: DialectName;
+  readonly db: Kysely<Database>;
+}
+
+/** A dialect only compiles; connections are made elsewhere. */
+export function createDialect(name: DialectName): Dialect {
+  const db = new Kysely<Database>({
+    dialect:
+      name === 'sqlite'
+        ? {
+            createAdapter: () => new SqliteAdapter(),
+            createDriver: () => new DummyDriver(),
+            createIntrospector: (inner) => new SqliteIntrospector(inner),
+            createQueryCompiler: () => new SqliteQueryCompiler(),
+          }
+        : {
+            createAdapter: () => new PostgresAdapter(),
+            createDriver: () => new DummyDriver(),
+            createIntrospector: (inner) => new PostgresIntrospector(inner),
+            createQueryCompiler: () => new PostgresQueryCompiler(),
+          },
+  });
+  return { name, db };
+}
+
+/** Compiles a statement for a dialect. Costs ~0.1 ms: callers keep the result per connection. */
+export function compileStatement<P, R>(statement: Statement<P, R>, dialect: Dialect): CompiledStatement {
+  const compiled: CompiledQuery<R> = statement.build(dialect.db, PLACEHOLDERS as P, dialect).compile();
+  return {
+    sql: compiled.sql,
+    slots: compiled.parameters.map((parameter) =>
+      parameter instanceof Placeholder ? { name: parameter.name } : { value: bindable(parameter, 'constant') },
+    ),
+  };
+}
+
+/** Values for a compiled statement, in its order. A missing or unfit value throws a `TypeError` that names it. */
+export function bindParameters(compiled: CompiledStatement, params: object): SqlValue[] {
+  return compiled.slots.map((slot) =>
+    'name' in slot ? bindable((params as Record<string, unknown>)[slot.name], slot.name) : slot.value,
+  );
+}
+
+/**
+ * A driver may bind an unfit value as NULL without a word (a `Date`, in `node:sqlite`) or lose digits; so everything but the
+ * plain types is refused here.
+ */
+function bindable(value: unknown, name: string): SqlValue {
+  switch (typeof value) {
+    case 'string':
+      return value;
+    case 'number':
+      if (Number.isFinite(value)) return value;
+      break;
+    case 'bigint':
+      return value;
+    case 'boolean':
+      return value ? 1 : 0;
+    case 'object':
+      if (value === null || value instanceof Uint8Array) return value;
+      break;
+    default:
+  }
+  const kind = value instanceof Date ? 'a Date' : Array.isArray(value) ? 'an array' : String(value);
+  throw new TypeError(
+    `Parameter "${name}" cannot be stored: it is ${kind}. Pass text, a finite number, bytes or null.`,
+  );
+}

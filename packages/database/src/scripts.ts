@@ -1,0 +1,18 @@
+import type { Script } from './executor.ts';
+import { databaseScripts } from './meta.ts';
+
+/**
+ * Every unit of work, by name: `{ 'runs.admit': script, … }`. The connection's side runs them by name; callers use only the types,
+ * so that neither the query builder nor the statements need to be loaded there.
+ */
+export const scripts = {
+  ...databaseScripts,
+};
+
+export type Scripts = typeof scripts;
+export type ScriptName = keyof Scripts;
+export type InputOf<N extends ScriptName> = Scripts[N] extends Script<infer I, unknown> ? I : never;
+export type OutputOf<N extends ScriptName> = Scripts[N] extends Script<never, infer O> ? O : never;
+
+/** Runs a script and answers its output; rejects with a `ReindeerError`. */
+export type Call = <N extends ScriptName>(name: N, input: InputOf<N>) => Promise<OutputOf<N>>;

@@ -1,0 +1,204 @@
+import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import type { PlainError } from '@reindeer/protocol';
+import {
+  bindParameters,
+  type CompiledStatement,
+  compileStatement,
+  createDialect,
+  type Dialect,
+  type Script,
+  type Statement,
+  type Tx,
+} from '../executor.ts';
+import { migrationsFrom } from '../migrations/index.ts';
+import type { Migration } from '../migrations/types.ts';
+import { toPlainError } from './errors.ts';
+
+/** One unit of work of a batch. */
+export interface Operation {
+  readonly name: string;
+  readonly input: unknown;
+}
+
+export type OperationResult =
+  | { readonly ok: true; readonly value: unknown }
+  | { readonly ok: false; readonly error: PlainError };
+
+export interface BatchResult {
+  readonly results: readonly OperationResult[];
+  /** Threads whose log grew, with the highest number of each. */
+  readonly appended: readonly (readonly [threadId: string, head: number])[];
+}
+
+interface Prepared {
+  readonly compiled: CompiledStatement;
+  readonly statement: StatementSync;
+}
+
+/** Bound of prepared statements kept; there are fewer statements than that in the program, so that it is a safety net. */
+const MAX_PREPARED = 1000;
+
+/**
+ * One SQLite connection that runs batches of scripts. Blocking: it lives in a worker thread.
+ *
+ * A batch is one transaction (group commit): all of it becomes durable with one flush, or, if the commit fails, none of it. Each
+ * operation of a batch stands in a savepoint of its own, so that a failing one undoes its own writes and no neighbour's.
+ */
+export class SqliteConnection {
+  readonly #db: DatabaseSync;
+  readonly #scripts: Readonly<Record<string, Script<never, unknown>>>;
+  readonly #dialect: Dialect = createDialect('sqlite');
+  readonly #prepared = new Map<Statement<never, unknown>, Prepared>();
+  #synchronous: 'NORMAL' | 'FULL' = 'NORMAL';
+
+  /**
+   * Opens (and creates) the database and brings it to the newest format.
+   * @param file path, or `:memory:`
+   * @throws ReindeerError `data_too_new`; whatever SQLite throws
+   */
+  constructor(
+    file: string,
+    scripts: Readonly<Record<string, Script<never, unknown>>>,
+    migrations?: readonly Migration[],
+  ) {
+    this.#scripts = scripts;
+    this.#db = new DatabaseSync(file, { enableForeignKeyConstraints: false, timeout: 5000 });
+    try {
+      this.#db.exec('PRAGMA journal_mode = WAL');
+      this.#db.exec('PRAGMA synchronous = NORMAL');
+      this.#db.exec('PRAGMA cache_size = -16000');
+      this.#db.exec('PRAGMA temp_store = MEMORY');
+      migrate(this.#db, migrations);
+    } catch (error) {
+      this.#db.close();
+      throw error;
+    }
+  }
+
+  /**
+   * Runs operations in order, in one transaction.
+   * @returns one result per operation. Operations that had succeeded before a failing commit are reported as failed: nothing of the
+   *   batch is stored then.
+   */
+  async runBatch(operations: readonly Operation[]): Promise<BatchResult> {
+    const appended = new Map<string, number>();
+    const scripts = operations.map((operation) => this.#scripts[operation.name]);
+    const writes = scripts.some((script) => script !== undefined && script.mode !== 'read');
+    try {
+      this.#setSynchronous(scripts.some((script) => script?.mode === 'durable') ? 'FULL' : 'NORMAL');
+      this.#db.exec(writes ? 'BEGIN IMMEDIATE' : 'BEGIN');
+    } catch (error) {
+      return failedBatch(operations, error);
+    }
+    const results: OperationResult[] = [];
+    for (const [index, operation] of operations.entries())
+      results.push(await this.#runOne(operation, scripts[index], appended));
+    try {
+      this.#db.exec('COMMIT');
+    } catch (error) {
+      if (this.#db.isTransaction) this.#db.exec('ROLLBACK');
+      return failedBatch(operations, error);
+    }
+    return { results, appended: [...appended] };
+  }
+
+  /** Moves the write-ahead log into the database file and closes. */
+  close(): void {
+    if (!this.#db.isOpen) return;
+    try {
+      this.#db.exec('PRAGMA optimize');
+      this.#db.exec('PRAGMA wal_checkpoint(TRUNCATE)');
+    } finally {
+      this.#db.close();
+    }
+  }
+
+  async #runOne(
+    operation: Operation,
+    script: Script<never, unknown> | undefined,
+    appended: Map<string, number>,
+  ): Promise<OperationResult> {
+    if (script === undefined)
+      return { ok: false, error: toPlainError(new TypeError(`There is no script "${operation.name}".`)) };
+    const own = new Map<string, number>();
+    const writes = script.mode !== 'read';
+    try {
+      if (writes) this.#db.exec('SAVEPOINT operation');
+      const value = await script.run(this.#transaction(own), operation.input as never);
+      if (writes) this.#db.exec('RELEASE operation');
+      for (const [threadId, head] of own) appended.set(threadId, head);
+      return { ok: true, value };
+    } catch (error) {
+      // After some faults (a full disk) SQLite has rolled the whole transaction back already; the commit then fails, and with
+      // it the batch, which is what happened.
+      if (writes && this.#db.isTransaction) this.#db.exec('ROLLBACK TO operation; RELEASE operation');
+      return { ok: false, error: toPlainError(error) };
+    }
+  }
+
+  #transaction(own: Map<string, number>): Tx {
+    return {
+      all: async (statement, params) => {
+        const { compiled, statement: prepared } = this.#prepare(statement);
+        return prepared.all(...bindParameters(compiled, params)) as never;
+      },
+      first: async (statement, params) => {
+        const { compiled, statement: prepared } = this.#prepare(statement);
+        return prepared.get(...bindParameters(compiled, params)) as never;
+      },
+      run: async (statement, params) => {
+        const { compiled, statement: prepared } = this.#prepare(statement);
+        return Number(prepared.run(...bindParameters(compiled, params)).changes);
+      },
+      appended: (threadId, head) => {
+        own.set(threadId, head);
+      },
+    };
+  }
+
+  #prepare<P, R>(statement: Statement<P, R>): Prepared {
+    const known = this.#prepared.get(statement as Statement<never, unknown>);
+    if (known !== undefined) return known;
+    const compiled = compileStatement(statement, this.#dialect);
+    const prepared = { compiled, statement: this.#db.prepare(compiled.sql) };
+    if (this.#prepared.size >= MAX_PREPARED) this.#prepared.clear();
+    this.#prepared.set(statement as Statement<never, unknown>, prepared);
+    return prepared;
+  }
+
+  /** `PRAGMA synchronous` has no effect inside a transaction, so it is set before `BEGIN`. */
+  #setSynchronous(level: 'NORMAL' | 'FULL'): void {
+    if (this.#synchronous === level) return;
+    this.#db.exec(`PRAGMA synchronous = ${level}`);
+    this.#synchronous = level;
+  }
+}
+
+function failedBatch(operations: readonly Operation[], error: unknown): BatchResult {
+  const plain = toPlainError(error);
+  return { results: operations.map(() => ({ ok: false, error: plain })), appended: [] };
+}
+
+/** Brings the database to the newest format, in one transaction: all of it or nothing (PD-02). */
+function migrate(db: DatabaseSync, migrations?: readonly Migration[]): void {
+  db.exec('PRAGMA synchronous = FULL');
+  db.exec('BEGIN IMMEDIATE');
+  try {
+    db.exec('create table if not exists meta (name text primary key not null, value text not null) strict');
+    const row = db.prepare("select value from meta where name = 'format'").get();
+    const current = row === undefined ? 0 : Number(row.value);
+    const store = db.prepare(
+      "insert into meta (name, value) values ('format', ?) on conflict (name) do update set value = excluded.value",
+    );
+    for (const { version, statements } of migrationsFrom(current, 'sqlite', migrations)) {
+      for (const statement of statements) db.exec(statement);
+      store.run(String(version));
+    }
+    db.exec('COMMIT');
+  } catch (error) {
+    if (db.isTransaction) db.exec('ROLLBACK');
+    throw error;
+  } finally {
+    db.exec('PRAGMA synchronous = NORMAL');
+  }
+}
