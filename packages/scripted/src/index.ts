@@ -1,3 +1,4 @@
+export { DEMO_MODEL, demoScript } from './demo/demo.ts';
 export type { JournalEntry } from './journal.ts';
 export {
   ScriptedChatModel,

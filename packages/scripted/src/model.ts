@@ -6,7 +6,14 @@ import {
   type BaseChatModelParams,
   type BindToolsInput,
 } from '@langchain/core/language_models/chat_models';
-import { AIMessage, AIMessageChunk, type BaseMessage, isAIMessage, isToolMessage } from '@langchain/core/messages';
+import {
+  AIMessage,
+  AIMessageChunk,
+  type BaseMessage,
+  isAIMessage,
+  isToolMessage,
+  type UsageMetadata,
+} from '@langchain/core/messages';
 import { ChatGenerationChunk, type ChatResult } from '@langchain/core/outputs';
 import type { Runnable } from '@langchain/core/runnables';
 import { convertToOpenAITool } from '@langchain/core/utils/function_calling';
@@ -28,13 +35,15 @@ import { DEFAULT_CALLER } from './server.ts';
 
 export interface ScriptedChatModelCallOptions extends BaseChatModelCallOptions {
   tools?: BindToolsInput[];
+  /** Who calls; see `ScriptRequest.caller`. */
+  caller?: string;
 }
 
 export interface ScriptedChatModelFields extends BaseChatModelParams {
   readonly script: Script;
   /** Name in `response_metadata` and for scripts; default `scripted`. */
   readonly modelName?: string;
-  /** Who calls, unless the call's `metadata.caller` says otherwise. */
+  /** Who calls, unless the call's option `caller` says otherwise. */
   readonly caller?: string;
   readonly clock?: Clock;
 }
@@ -105,8 +114,8 @@ export class ScriptedChatModel extends BaseChatModel<ScriptedChatModelCallOption
       invalid_tool_calls: whole?.invalid_tool_calls ?? [],
       additional_kwargs: whole?.additional_kwargs ?? {},
       response_metadata: whole?.response_metadata ?? {},
-      ...(whole?.usage_metadata === undefined ? {} : { usage_metadata: whole.usage_metadata }),
     });
+    if (whole?.usage_metadata !== undefined) Object.assign(message, { usage_metadata: whole.usage_metadata });
     return { generations: [{ text: message.text, message }] };
   }
 
@@ -117,7 +126,7 @@ export class ScriptedChatModel extends BaseChatModel<ScriptedChatModelCallOption
   ): AsyncGenerator<ChatGenerationChunk> {
     const signal = options.signal;
     signal?.throwIfAborted();
-    const caller = callerOf(runManager) ?? this.#caller;
+    const caller = options.caller ?? this.#caller;
     const conversation = nameToolResults(messages.map(toScriptMessage));
     const attempt = this.#attempts.next(conversationKey({ caller, messages: conversation }));
     const request: ScriptRequest = {
@@ -150,20 +159,16 @@ export class ScriptedChatModel extends BaseChatModel<ScriptedChatModelCallOption
       response_metadata: { model_provider: 'scripted', model_name: this.modelName, finish_reason: reply.finish },
     });
     if (reply.usage !== null) {
-      last.usage_metadata = {
+      const usage: UsageMetadata = {
         input_tokens: reply.usage.inputTokens,
         output_tokens: reply.usage.outputTokens,
         total_tokens: reply.usage.inputTokens + reply.usage.outputTokens,
       };
+      // The class's generic default types this field as undefined.
+      Object.assign(last, { usage_metadata: usage });
     }
     yield new ChatGenerationChunk({ text: '', message: last });
   }
-}
-
-function callerOf(runManager: CallbackManagerForLLMRun | undefined): string | null {
-  // The metadata of a call is protected in the type, but it is the only place that says who calls.
-  const caller = (runManager as unknown as { metadata?: Record<string, unknown> } | undefined)?.metadata?.caller;
-  return typeof caller === 'string' && caller !== '' ? caller : null;
 }
 
 function throwEarlyFault(fault: Fault | undefined): void {

@@ -139,12 +139,13 @@ export async function startScriptedProvider(options: ScriptedProviderOptions): P
       journal.changed(entry);
       return;
     }
+    const reply = answer(request, turn);
     await sendTurn({
       response,
       turn,
       stream: parsed.stream,
-      encoder: parsed.encoder(answer(request, turn), clock.now()),
-      pieces: answer(request, turn).pieces,
+      encoder: parsed.encoder(reply, clock.now()),
+      pieces: reply.pieces,
       errorBody: (status, message) =>
         api === 'anthropic' ? anthropicError(status, message) : openAiError(status, message, null),
       clock,

@@ -54,7 +54,7 @@ export function anthropicEncoder(input: EncoderInput & { readonly thinking: bool
           content: [],
           stop_reason: null,
           stop_sequence: null,
-          usage: { ...inputUsage, output_tokens: 1 },
+          usage: { ...inputUsage, output_tokens: 0 },
         },
       })}${event('ping', {})}`,
     piece(piece) {

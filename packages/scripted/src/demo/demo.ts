@@ -1,0 +1,195 @@
+import type { JsonObject } from '@reindeer/protocol';
+import type { Script, ScriptMessage, ScriptRequest, ScriptToolCall, Turn } from '../script.ts';
+import { type Intent, isChinese, ownWords, readIntent } from './intents.ts';
+import { CHINESE, type DemoWords, ENGLISH } from './words.ts';
+
+/** How the demo model presents itself wherever models are listed. */
+export const DEMO_MODEL = {
+  name: 'demo',
+  displayName: 'Demo model',
+  description: 'Demo model — scripted, not a real AI. It shows the product at work without a key.',
+} as const;
+
+/** Milliseconds between pieces: slow enough to see the stream, quick enough not to bore. */
+const PACE = { delayMs: 12, pieceSize: 10 } as const;
+const SHOWN = 6_000;
+
+/**
+ * The model that Reindeer offers when no key is configured. It keeps nothing: what to do next follows from the newest message of
+ * the user and the tool results after it. It never claims to be an AI and uses only tools that are offered.
+ */
+export const demoScript: Script = (request) => {
+  const newest = request.messages.findLastIndex((message) => message.role === 'user');
+  const asked = ownWords(request.messages[newest]?.text ?? '');
+  const words = isChinese(asked) ? CHINESE : ENGLISH;
+  if (request.tools.length === 0 && asksForTitle(request)) return { text: titleOf(asked, words) };
+
+  const scene: Scene = {
+    request,
+    words,
+    asked,
+    before: request.messages.slice(0, Math.max(newest, 0)),
+    results: request.messages.slice(newest + 1).filter((message) => message.role === 'tool'),
+  };
+  const question = lastQuestion(scene);
+  if (question) return { ...PACE, text: words.answered(shorten(asked)) };
+  return { ...PACE, ...play(scene, readIntent(asked)) };
+};
+
+interface Scene {
+  readonly request: ScriptRequest;
+  readonly words: DemoWords;
+  readonly asked: string;
+  readonly before: readonly ScriptMessage[];
+  /** Tool results since the user spoke. */
+  readonly results: readonly ScriptMessage[];
+}
+
+function play(scene: Scene, intent: Intent): Turn {
+  const { words, results } = scene;
+  const last = results.at(-1);
+  const answerTo = (tool: string, call: JsonObject, text: (result: string) => string, introduction?: string): Turn => {
+    if (!offers(scene, tool)) return { text: tool === 'bash' ? words.noBash : words.help };
+    if (last === undefined)
+      return { ...(introduction === undefined ? {} : { text: introduction }), toolCalls: [callOf(scene, tool, call)] };
+    return { text: hasFailed(last) ? words.stepFailed(tool, shown(last.text)) : text(shown(last.text)) };
+  };
+  switch (intent.kind) {
+    case 'report':
+      return report(scene, intent.subject);
+    case 'run':
+      return answerTo('bash', { command: intent.command }, (result) => words.ran(shorten(intent.command), result));
+    case 'list':
+      return answerTo('ls', { path: root(scene) }, words.listing);
+    case 'read':
+      return answerTo('read_file', { path: place(scene, intent.path) }, (result) => words.fileIs(intent.path, result));
+    case 'parallel':
+      return parallel(scene);
+    case 'ask':
+      if (!offers(scene, 'ask_clarification')) return { text: words.help };
+      return {
+        toolCalls: [
+          callOf(scene, 'ask_clarification', {
+            question: words.askQuestion,
+            clarification_type: 'approach_choice',
+            context: words.askContext,
+            ...(intent.form ? { fields: words.formFields } : { options: words.askOptions }),
+          }),
+        ],
+      };
+    case 'story':
+      return { text: words.story, delayMs: 40 };
+    case 'other':
+      return { text: words.help };
+  }
+}
+
+/** Look around, write, present, say so; one step per turn, told apart by the tool results so far. */
+function report(scene: Scene, subject: string): Turn {
+  const { words, results } = scene;
+  if (!offers(scene, 'write_file')) return { text: words.help };
+  const last = results.at(-1);
+  if (last !== undefined && hasFailed(last)) return { text: words.stepFailed(last.toolName ?? '?', shown(last.text)) };
+  const path = place(scene, 'report.md', 'outputs');
+  const done = new Set(results.map((result) => result.toolName));
+  const look = offers(scene, 'bash') ? 'bash' : offers(scene, 'ls') ? 'ls' : null;
+
+  if (look !== null && !done.has(look)) {
+    const call: JsonObject = look === 'bash' ? { command: 'uname -sr && date -u && pwd && ls' } : { path: root(scene) };
+    return { reasoning: words.reportThinking(subject), text: words.reportLook, toolCalls: [callOf(scene, look, call)] };
+  }
+  if (!done.has('write_file')) {
+    const looked = results.find((result) => result.toolName === look)?.text ?? '';
+    const content = words.report(subject, shown(looked).replaceAll('```', "'''"));
+    return { text: words.reportWrite, toolCalls: [callOf(scene, 'write_file', { path, content })] };
+  }
+  if (offers(scene, 'present_files') && !done.has('present_files')) {
+    return { text: words.reportPresent, toolCalls: [callOf(scene, 'present_files', { filepaths: [path] })] };
+  }
+  return { text: words.reportDone(subject, path) };
+}
+
+function parallel(scene: Scene): Turn {
+  const { words, results } = scene;
+  const calls = offers(scene, 'bash')
+    ? ['sleep 1; echo one', 'sleep 1; echo two', 'sleep 1; echo three'].map((command) =>
+        callOf(scene, 'bash', { command }),
+      )
+    : [
+        ...(offers(scene, 'ls') ? [callOf(scene, 'ls', { path: root(scene) })] : []),
+        ...(offers(scene, 'glob') ? [callOf(scene, 'glob', { path: root(scene), pattern: '**/*' })] : []),
+        ...(offers(scene, 'grep')
+          ? [callOf(scene, 'grep', { path: root(scene), pattern: 'reindeer', literal: true })]
+          : []),
+      ];
+  if (calls.length === 0) return { text: words.help };
+  if (results.length === 0) return { toolCalls: calls };
+  return {
+    text: words.parallel(
+      results.map((result) => `\`${result.toolName ?? '?'}\`: ${shorten(result.text.trim() || '—')}`),
+    ),
+  };
+}
+
+/** The turn before was a question of ours, so this message is the reply. */
+function lastQuestion(scene: Scene): boolean {
+  if (scene.results.length > 0) return false;
+  const last = scene.before.at(-1);
+  return last?.role === 'tool' && last.toolName === 'ask_clarification';
+}
+
+function offers(scene: Scene, tool: string): boolean {
+  return scene.request.tools.some((offered) => offered.name === tool);
+}
+
+/** Fills in `description`, which most tools want, only where the tool knows it. */
+function callOf(scene: Scene, name: string, args: JsonObject): ScriptToolCall {
+  const tool = scene.request.tools.find((offered) => offered.name === name);
+  const known = tool?.parameters.properties;
+  const wantsDescription = typeof known === 'object' && known !== null && 'description' in known;
+  return { name, args: wantsDescription ? { description: `Demo: ${name}`, ...args } : args };
+}
+
+/** Where the tools are told to speak of `/mnt/user-data`, paths are absolute; else relative to the working folder. */
+function root(scene: Scene): string {
+  return isVirtual(scene) ? '/mnt/user-data' : '.';
+}
+
+function place(scene: Scene, path: string, folder: 'outputs' | 'workspace' = 'outputs'): string {
+  if (path.startsWith('/')) return path;
+  const inFolder = path.includes('/') ? path : `${folder}/${path}`;
+  return isVirtual(scene) ? `/mnt/user-data/${inFolder}` : inFolder;
+}
+
+function isVirtual(scene: Scene): boolean {
+  const said = [
+    ...scene.request.messages.filter((message) => message.role === 'system').map((message) => message.text),
+    ...scene.request.tools.map((tool) => `${tool.description} ${JSON.stringify(tool.parameters)}`),
+  ].join('\n');
+  return said.includes('/mnt/user-data') || !/\brelative\b/i.test(said);
+}
+
+function hasFailed(result: ScriptMessage): boolean {
+  return result.failed || /^error\b/i.test(result.text.trim());
+}
+
+function asksForTitle(request: ScriptRequest): boolean {
+  return request.caller === 'title' || request.messages.some((message) => /\btitle\b|标题/i.test(message.text));
+}
+
+function titleOf(asked: string, words: DemoWords): string {
+  const intent = readIntent(asked);
+  return intent.kind === 'report' ? words.titles.report(intent.subject) : shorten(asked, 50);
+}
+
+function shorten(text: string, length = 200): string {
+  const line = text.replace(/\s+/g, ' ').trim();
+  const characters = [...line];
+  return characters.length <= length ? line : `${characters.slice(0, length - 1).join('')}…`;
+}
+
+/** Tool output as the answer repeats it. */
+function shown(text: string): string {
+  const trimmed = text.trimEnd();
+  return trimmed.length <= SHOWN ? trimmed : `${trimmed.slice(0, SHOWN)}\n…`;
+}
