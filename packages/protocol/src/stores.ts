@@ -317,8 +317,16 @@ export interface CheckpointPut {
   /** The checkpoint without channel values, as JSON. */
   readonly checkpoint: string;
   readonly metadata: string;
-  /** New versions of channels; the store keeps unchanged ones once. */
-  readonly channels: readonly { readonly name: string; readonly version: string; readonly value: Packed }[];
+  /**
+   * New versions of channels; the store keeps unchanged ones once. With `base` (only for stores that say `incremental`) the value
+   * is a list: the first `keep` elements of this channel's stored `base.version`, then the elements of `value`.
+   */
+  readonly channels: readonly {
+    readonly name: string;
+    readonly version: string;
+    readonly value: Packed;
+    readonly base?: { readonly version: string; readonly keep: number };
+  }[];
   /** Messages, removals, checkpoint fact, … written in this transaction. */
   readonly facts: readonly NewFact[];
   readonly now: number;
@@ -345,8 +353,18 @@ export interface LoadedCheckpoint {
   readonly messages: readonly PackedMessage[];
 }
 
+/** A message or a base version that the input only mentions is not in the store; nothing was written. Send everything. */
+export interface Incomplete {
+  readonly outcome: 'incomplete';
+}
+
 export interface CheckpointStore {
-  put(input: CheckpointPut): Promise<Fenced<object>>;
+  /**
+   * Bodies are kept per thread: `messages` of a write may leave out those that this thread was given before, and `put` takes
+   * `base`. So a step costs O(change), not O(history).
+   */
+  readonly incremental?: true;
+  put(input: CheckpointPut): Promise<Fenced<object> | Incomplete>;
   putWrites(input: {
     fence: Fence | null;
     threadId: string;
@@ -358,7 +376,7 @@ export interface CheckpointStore {
     writes: readonly CheckpointWriteRow[];
     facts: readonly NewFact[];
     now: number;
-  }): Promise<Fenced<object>>;
+  }): Promise<Fenced<object> | Incomplete>;
   load(input: { threadId: string; ns: string; checkpointId: string | null }): Promise<LoadedCheckpoint | null>;
   list(input: {
     threadId: string | null;

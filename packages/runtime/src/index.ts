@@ -1,1 +1,1 @@
-export {};
+export * from './saver/index.ts';
