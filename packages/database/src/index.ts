@@ -1,1 +1,4 @@
-export * from './memory/index.ts';
+export { MemoryDatabase, openMemory } from './memory/index.ts';
+export type { Identity } from './meta.ts';
+export { type DatabaseStats, openSqlite, type SqliteOptions, type SqliteStores } from './sqlite/open.ts';
+export type { TableStats } from './stats.ts';

@@ -24,9 +24,11 @@ export interface MetaTable {
 }
 
 export interface ThreadsTable {
+  /** Order of creation. */
+  creation: Generated<number>;
   thread_id: string;
   user_id: string;
-  /** JSON object. */
+  /** JSON object, keys sorted. */
   metadata: string;
   /** Copy of `metadata.pinned === true`, for the order of listings. */
   pinned: number;
@@ -115,10 +117,14 @@ export interface FactsTable {
 }
 
 export interface ToolCallsTable {
+  /** Order of the first start. */
+  call_number: Generated<number>;
   thread_key: number;
   message_id: string;
   call_index: number;
+  /** The run, token and attempt that started it last. */
   run_id: string;
+  token: string;
   attempt: number;
   tool_call_id: string | null;
   name: string;

@@ -1,5 +1,10 @@
 import type { Script } from './executor.ts';
+import { journalScripts } from './journal/scripts.ts';
+import { logScripts } from './log/scripts.ts';
 import { databaseScripts } from './meta.ts';
+import { runScripts } from './runs/scripts.ts';
+import { statsScripts } from './stats.ts';
+import { threadScripts } from './threads/scripts.ts';
 
 /**
  * Every unit of work, by name: `{ 'runs.admit': script, … }`. The connection's side runs them by name; callers use only the types,
@@ -7,6 +12,11 @@ import { databaseScripts } from './meta.ts';
  */
 export const scripts = {
   ...databaseScripts,
+  ...statsScripts,
+  ...threadScripts,
+  ...runScripts,
+  ...logScripts,
+  ...journalScripts,
 };
 
 export type Scripts = typeof scripts;

@@ -5,7 +5,8 @@ export const foundation: Migration = {
   version: 1,
   statements: (t) => [
     `create table threads (
-      thread_id text primary key not null,
+      creation ${t.key},
+      thread_id text not null unique,
       user_id text not null,
       metadata text not null,
       pinned ${t.integer} not null,
@@ -13,7 +14,7 @@ export const foundation: Migration = {
       created_at ${t.integer} not null,
       updated_at ${t.integer} not null
     ) ${t.table}`,
-    'create index threads_by_user on threads (user_id, pinned, updated_at)',
+    'create index threads_by_user on threads (user_id, pinned, updated_at, creation)',
 
     `create table thread_keys (
       thread_key ${t.key},
@@ -57,7 +58,7 @@ export const foundation: Migration = {
     // RA-01: the database itself allows one active run or reservation per thread.
     `create unique index runs_one_active on runs (thread_id) where status in ('pending', 'running')`,
     'create unique index runs_one_per_idempotency_key on runs (user_id, idempotency_key) where idempotency_key is not null',
-    'create index runs_by_thread on runs (thread_id, admission)',
+    'create index runs_by_thread on runs (thread_id, created_at, admission)',
     'create index runs_unacknowledged on runs (admission) where acknowledged = 0',
     `create table run_details (
       run_id text primary key not null,
@@ -89,10 +90,12 @@ export const foundation: Migration = {
     'create index facts_messages on facts (thread_key, seq) where is_message = 1',
 
     `create table tool_calls (
+      call_number ${t.key},
       thread_key ${t.integer} not null,
       message_id text not null,
       call_index ${t.integer} not null,
       run_id text not null,
+      token text not null,
       attempt ${t.integer} not null,
       tool_call_id text,
       name text not null,
@@ -100,7 +103,7 @@ export const foundation: Migration = {
       finished_at ${t.integer},
       outcome text,
       result text,
-      primary key (thread_key, message_id, call_index)
+      unique (thread_key, message_id, call_index)
     ) ${t.table}`,
     'create index tool_calls_unfinished on tool_calls (thread_key, started_at) where finished_at is null',
   ],

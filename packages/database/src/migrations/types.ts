@@ -17,7 +17,7 @@ export const TYPES: { readonly [name in DialectName]: Types } = {
   sqlite: {
     integer: 'integer',
     bytes: 'blob',
-    key: 'integer primary key autoincrement',
+    key: 'integer primary key',
     table: 'strict',
     clustered: 'strict, without rowid',
   },

@@ -1,13 +1,14 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import type { PlainError } from '@reindeer/protocol';
 import { scripts } from '../scripts.ts';
+import { copyDatabase } from './backup.ts';
 import { type BatchResult, type Operation, SqliteConnection } from './connection.ts';
 import { toPlainError } from './errors.ts';
 
-/** What the worker is started with. */
-export interface WorkerInput {
-  readonly file: string;
-}
+/** What the worker is started with: a database to serve, or one to copy. */
+export type WorkerInput =
+  | { readonly kind: 'serve'; readonly file: string }
+  | { readonly kind: 'backup'; readonly file: string; readonly to: string };
 
 /** To the worker: a batch, or the wish to end. */
 export type ToWorker =
@@ -28,9 +29,16 @@ function serve(): void {
   const port = parentPort;
   if (port === null) return;
   const post = (message: FromWorker): void => port.postMessage(message);
+  const input = workerData as WorkerInput;
   let connection: SqliteConnection;
   try {
-    connection = new SqliteConnection((workerData as WorkerInput).file, scripts);
+    if (input.kind === 'backup') {
+      copyDatabase(input.file, input.to);
+      post({ kind: 'closed' });
+      port.close();
+      return;
+    }
+    connection = new SqliteConnection(input.file, scripts);
   } catch (error) {
     post({ kind: 'refused', error: toPlainError(error) });
     port.close();

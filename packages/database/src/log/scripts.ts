@@ -1,0 +1,181 @@
+import type { Fenced, Log } from '@reindeer/protocol';
+import { sql } from 'kysely';
+import { defineScript, defineStatement, type Tx } from '../executor.ts';
+import { fenceRun } from '../fence.ts';
+import { resolveReferences } from '../references.ts';
+import { appendFacts } from './append.ts';
+
+type Input<M extends keyof Log> = Parameters<Log[M]>[0];
+
+/** A fact whose body is still text: parsing is left to the receiver, for whom text is cheaper to take over than objects. */
+export interface StoredFact {
+  readonly seq: number;
+  readonly runId: string | null;
+  readonly at: number;
+  readonly body: string;
+}
+export interface StoredPage {
+  readonly facts: readonly StoredFact[];
+  readonly head: number;
+  readonly prunedThrough: number;
+}
+
+/** Facts fetched at once, so that a page with large bodies ends near its bound. */
+const CHUNK = 64;
+
+const headOf = defineStatement((db, p: { threadId: string }) =>
+  db.selectFrom('thread_keys').select(['thread_key', 'head', 'pruned_through']).where('thread_id', '=', p.threadId),
+);
+const runKeyOf = defineStatement((db, p: { runId: string; key: number }) =>
+  db.selectFrom('run_keys').select('run_key').where('run_id', '=', p.runId).where('thread_key', '=', p.key),
+);
+
+const page = defineStatement((db, p: { key: number; after: number; limit: number }) =>
+  db
+    .selectFrom('facts')
+    .leftJoin('run_keys', 'run_keys.run_key', 'facts.run_key')
+    .select(['facts.seq', 'run_keys.run_id', 'facts.at', 'facts.body'])
+    .where('facts.thread_key', '=', p.key)
+    .where('facts.seq', '>', p.after)
+    .orderBy('facts.seq')
+    .limit(p.limit),
+);
+const pageOfRun = defineStatement((db, p: { runKey: number; after: number; limit: number }) =>
+  db
+    .selectFrom('facts')
+    .innerJoin('run_keys', 'run_keys.run_key', 'facts.run_key')
+    .select(['facts.seq', 'run_keys.run_id', 'facts.at', 'facts.body'])
+    .where('facts.run_key', '=', p.runKey)
+    .where('facts.seq', '>', p.after)
+    .orderBy('facts.seq')
+    .limit(p.limit),
+);
+const firstOfRun = defineStatement((db, p: { runId: string; threadId: string }) =>
+  db
+    .selectFrom('facts')
+    .innerJoin('run_keys', 'run_keys.run_key', 'facts.run_key')
+    .innerJoin('thread_keys', 'thread_keys.thread_key', 'run_keys.thread_key')
+    .select('facts.seq')
+    .where('run_keys.run_id', '=', p.runId)
+    .where('thread_keys.thread_id', '=', p.threadId)
+    .orderBy('facts.seq')
+    .limit(1),
+);
+
+interface MessageRange {
+  readonly key: number;
+  readonly runKey: number | null;
+  readonly before: number;
+  readonly after: number;
+  readonly limit: number;
+}
+const messageRange = (direction: 'asc' | 'desc') =>
+  defineStatement((db, p: MessageRange) =>
+    db
+      .selectFrom('facts')
+      .leftJoin('run_keys', 'run_keys.run_key', 'facts.run_key')
+      .select(['facts.seq', 'run_keys.run_id', 'facts.at', 'facts.body'])
+      .where('facts.thread_key', '=', p.key)
+      .where('facts.is_message', '=', 1)
+      .where('facts.seq', '<', p.before)
+      .where('facts.seq', '>', p.after)
+      .where(sql<boolean>`(${p.runKey} is null or facts.run_key = ${p.runKey})`)
+      .orderBy('facts.seq', direction)
+      .limit(p.limit),
+  );
+const oldestMessages = messageRange('asc');
+const newestMessages = messageRange('desc');
+
+interface Head {
+  readonly key: number;
+  readonly head: number;
+  readonly prunedThrough: number;
+}
+async function findHead(tx: Tx, threadId: string): Promise<Head | null> {
+  const row = await tx.first(headOf, { threadId });
+  return row === undefined ? null : { key: row.thread_key, head: row.head, prunedThrough: row.pruned_through };
+}
+
+/** null = all runs; undefined = a run without facts in this thread. */
+async function findRunKey(tx: Tx, runId: string | null, key: number): Promise<number | null | undefined> {
+  return runId === null ? null : (await tx.first(runKeyOf, { runId, key }))?.run_key;
+}
+
+interface FactRow {
+  readonly seq: number;
+  readonly run_id: string | null;
+  readonly at: number;
+  readonly body: string;
+}
+async function resolved(tx: Tx, threadId: string, rows: readonly FactRow[]): Promise<StoredFact[]> {
+  const bodies = await resolveReferences(
+    tx,
+    threadId,
+    rows.map((row) => row.body),
+  );
+  return rows.map((row, index) => ({ seq: row.seq, runId: row.run_id, at: row.at, body: bodies[index] ?? row.body }));
+}
+
+const read = defineScript('log.read', 'read', async (tx, input: Input<'read'>): Promise<StoredPage> => {
+  const { threadId, runId, afterSeq, limit, maxBytes } = input;
+  const thread = await findHead(tx, threadId);
+  if (thread === null) return { facts: [], head: 0, prunedThrough: 0 };
+  const { key, head, prunedThrough } = thread;
+  const runKey = await findRunKey(tx, runId, key);
+  const facts: StoredFact[] = [];
+  let bytes = 0;
+  let after = afterSeq;
+  while (runKey !== undefined && facts.length < limit) {
+    const wanted = Math.min(CHUNK, limit - facts.length);
+    const rows =
+      runKey === null
+        ? await tx.all(page, { key, after, limit: wanted })
+        : await tx.all(pageOfRun, { runKey, after, limit: wanted });
+    for (const fact of await resolved(tx, threadId, rows)) {
+      bytes += Buffer.byteLength(fact.body);
+      if (facts.length > 0 && bytes > maxBytes) return { facts, head, prunedThrough };
+      facts.push(fact);
+    }
+    if (rows.length < wanted) break;
+    after = rows.at(-1)?.seq ?? head;
+  }
+  return { facts, head, prunedThrough };
+});
+
+const firstSeq = defineScript(
+  'log.firstSeq',
+  'read',
+  async (tx, input: Input<'firstSeq'>): Promise<number | null> => (await tx.first(firstOfRun, input))?.seq ?? null,
+);
+
+const append = defineScript(
+  'log.append',
+  'write',
+  async (tx, input: Input<'append'>): Promise<Fenced<{ readonly head: number }>> => {
+    const { fence, threadId, facts, now } = input;
+    if (!(await fenceRun(tx, fence, threadId))) return { outcome: 'fenced' };
+    const { head } = await appendFacts(tx, { threadId, runId: fence.runId, facts, now });
+    return { outcome: 'ok', head };
+  },
+);
+
+const messages = defineScript('log.messages', 'read', async (tx, input: Input<'messages'>): Promise<StoredPage> => {
+  const { threadId, runId, before, after, limit } = input;
+  const thread = await findHead(tx, threadId);
+  if (thread === null) return { facts: [], head: 0, prunedThrough: 0 };
+  const { key, head, prunedThrough } = thread;
+  const runKey = await findRunKey(tx, runId, key);
+  if (runKey === undefined) return { facts: [], head, prunedThrough };
+  // Forward from `after`; otherwise the page that ends at `before`, or at the head.
+  const forward = after !== null && before === null;
+  const range = { key, runKey, before: before ?? Number.MAX_SAFE_INTEGER, after: after ?? 0, limit };
+  const rows = await tx.all(forward ? oldestMessages : newestMessages, range);
+  return { facts: await resolved(tx, threadId, forward ? rows : rows.reverse()), head, prunedThrough };
+});
+
+export const logScripts = {
+  'log.read': read,
+  'log.firstSeq': firstSeq,
+  'log.append': append,
+  'log.messages': messages,
+};

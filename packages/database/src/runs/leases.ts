@@ -1,0 +1,157 @@
+import type { LeaseHolder, RenewOutcome, Run, RunStore } from '@reindeer/protocol';
+import { sql } from 'kysely';
+import { defineScript, defineStatement } from '../executor.ts';
+import { greatest, texts } from '../sql.ts';
+import { findRun, toCancelAction } from './rows.ts';
+
+type Input<M extends keyof RunStore> = Parameters<RunStore[M]>[0];
+
+/** What renewals travel as: one JSON parameter for all of them. */
+type Holders = readonly { readonly r: string; readonly t: string; readonly e: number; readonly i: 0 | 1 }[];
+
+/** All leases of an instance in one statement. A lease is never shortened (RL-09), and only a holder's is touched. */
+const renewLeases = defineStatement((db, p: { holders: string }, dialect) =>
+  db
+    .insertInto('run_leases')
+    .columns(['run_id', 'expires_at'])
+    .expression(
+      db
+        .selectFrom('runs')
+        .innerJoin(
+          dialect.name === 'sqlite'
+            ? sql<{ r: string; t: string; e: number; i: number }>`
+                (select value ->> 'r' as r, value ->> 't' as t, value ->> 'e' as e, value ->> 'i' as i
+                 from json_each(${p.holders}))`.as('h')
+            : sql<{ r: string; t: string; e: number; i: number }>`
+                (select * from jsonb_to_recordset(${p.holders}::jsonb) as x(r text, t text, e bigint, i bigint))`.as(
+                'h',
+              ),
+          (join) => join.onRef('h.r', '=', 'runs.run_id').onRef('h.t', '=', 'runs.token'),
+        )
+        .select(['runs.run_id', 'h.e'])
+        .where('runs.acknowledged', '=', 0)
+        .where((eb) => eb.or([eb('runs.status', '!=', 'interrupted'), eb('h.i', '=', 1)])),
+    )
+    .onConflict((c) =>
+      c.column('run_id').doUpdateSet({
+        expires_at: greatest(dialect, sql<number>`run_leases.expires_at`, sql<number>`excluded.expires_at`),
+      }),
+    )
+    .returning(['run_id', 'expires_at']),
+);
+const holdersNow = defineStatement((db, p: { runIds: string }, dialect) =>
+  db
+    .selectFrom('runs')
+    .select(['run_id', 'token', 'status', 'cancel_action'])
+    .where('run_id', 'in', texts(dialect, p.runIds))
+    .where('acknowledged', '=', 0),
+);
+
+export const renew = defineScript(
+  'runs.renew',
+  'write',
+  async (tx, input: { readonly holders: readonly LeaseHolder[] }): Promise<Map<string, RenewOutcome>> => {
+    const holders: Holders = input.holders.map((holder) => ({
+      r: holder.runId,
+      t: holder.token,
+      e: holder.expiresAt,
+      i: holder.allowInterrupted ? 1 : 0,
+    }));
+    const renewed = new Map(
+      (await tx.all(renewLeases, { holders: JSON.stringify(holders) })).map((row) => [row.run_id, row.expires_at]),
+    );
+    const rows = new Map(
+      (await tx.all(holdersNow, { runIds: JSON.stringify(holders.map((holder) => holder.r)) })).map((row) => [
+        row.run_id,
+        row,
+      ]),
+    );
+    const outcomes = new Map<string, RenewOutcome>();
+    for (const { runId, token } of input.holders) {
+      const row = rows.get(runId);
+      const expiresAt = renewed.get(runId);
+      if (row === undefined || row.token !== token) outcomes.set(runId, { outcome: 'lost' });
+      else if (expiresAt === undefined) outcomes.set(runId, { outcome: 'interrupted' });
+      else outcomes.set(runId, { outcome: 'renewed', expiresAt, cancelAction: toCancelAction(row.cancel_action) });
+    }
+    return outcomes;
+  },
+);
+
+interface Orphanhood {
+  readonly deadOwners: string;
+  readonly graceMs: number;
+  readonly now: number;
+}
+const orphans = defineStatement((db, p: Orphanhood & { skip: string; limit: number }, dialect) =>
+  db
+    .selectFrom('runs')
+    .leftJoin('run_leases', 'run_leases.run_id', 'runs.run_id')
+    .select('runs.run_id')
+    .where('runs.acknowledged', '=', 0)
+    .where((eb) =>
+      eb.or([
+        eb('run_leases.expires_at', 'is', null),
+        sql<boolean>`run_leases.expires_at + ${p.graceMs} < ${p.now}`,
+        eb('runs.owner', 'in', texts(dialect, p.deadOwners)),
+      ]),
+    )
+    .where('runs.run_id', 'not in', texts(dialect, p.skip))
+    .orderBy('runs.admission')
+    .limit(p.limit),
+);
+/** The condition stands in the write itself: a row that was renewed after the scan is left alone (RL-17, RL-19). */
+const claim = defineStatement((db, p: Orphanhood & { runId: string; owner: string; token: string }, dialect) =>
+  db
+    .updateTable('runs')
+    .set({
+      owner: p.owner,
+      token: p.token,
+      // The new holder's worker starts it like any other.
+      status: sql<string>`case when status = 'running' then 'pending' else status end`,
+      updated_at: p.now,
+    })
+    .where('run_id', '=', p.runId)
+    .where('acknowledged', '=', 0)
+    .where((eb) =>
+      eb.or([
+        eb('owner', 'in', texts(dialect, p.deadOwners)),
+        eb.not(
+          eb.exists(
+            eb
+              .selectFrom('run_leases')
+              .select('run_leases.run_id')
+              .where('run_leases.run_id', '=', p.runId)
+              .where(sql<boolean>`run_leases.expires_at + ${p.graceMs} >= ${p.now}`),
+          ),
+        ),
+      ]),
+    ),
+);
+const setLease = defineStatement((db, p: { runId: string; expiresAt: number }) =>
+  db
+    .insertInto('run_leases')
+    .values({ run_id: p.runId, expires_at: p.expiresAt })
+    .onConflict((c) => c.column('run_id').doUpdateSet({ expires_at: p.expiresAt })),
+);
+
+export const claimOrphans = defineScript(
+  'runs.claimOrphans',
+  'durable',
+  async (tx, input: Input<'claimOrphans'>): Promise<{ readonly run: Run; readonly token: string }[]> => {
+    const { owner, tokens, leaseExpiresAt, graceMs, skipRunIds, now } = input;
+    const deadOwners = JSON.stringify(input.deadOwners);
+    const skip = JSON.stringify(skipRunIds);
+    const found = await tx.all(orphans, { deadOwners, graceMs, now, skip, limit: tokens.length });
+    const claimed: { run: Run; token: string }[] = [];
+    for (const { run_id: runId } of found) {
+      const token = tokens[claimed.length];
+      if (token === undefined) break;
+      if ((await tx.run(claim, { deadOwners, graceMs, now, runId, owner, token })) === 0) continue;
+      await tx.run(setLease, { runId, expiresAt: leaseExpiresAt });
+      const run = await findRun(tx, runId);
+      if (run !== null) claimed.push({ run, token });
+    }
+    return claimed;
+  },
+);

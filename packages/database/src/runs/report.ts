@@ -1,0 +1,30 @@
+import { factKey, type NewFact, type Run } from '@reindeer/protocol';
+import { sql } from 'kysely';
+import { defineStatement, type Tx } from '../executor.ts';
+import { appendFacts } from '../log/append.ts';
+import { greatest } from '../sql.ts';
+
+const touch = defineStatement((db, p: { threadId: string; now: number }, dialect) =>
+  db
+    .updateTable('threads')
+    .set({ updated_at: greatest(dialect, sql<number>`updated_at`, sql<number>`${p.now}`) })
+    .where('thread_id', '=', p.threadId),
+);
+
+/** Appends the fact that reports a run's present status, in the transaction that wrote it, and moves its thread up in listings. */
+export async function reportRun(tx: Tx, run: Run, now: number): Promise<void> {
+  const { runId, threadId, status, attempt, acknowledged, error, stopReason } = run;
+  const fact: NewFact = {
+    key: acknowledged ? factKey.terminal(runId) : factKey.run(runId, attempt, status),
+    body: {
+      kind: 'run',
+      status,
+      attempt,
+      terminal: acknowledged,
+      ...(acknowledged && error !== null ? { error } : {}),
+      ...(acknowledged && stopReason !== null ? { stopReason } : {}),
+    },
+  };
+  await appendFacts(tx, { threadId, runId, facts: [fact], now });
+  await tx.run(touch, { threadId, now });
+}

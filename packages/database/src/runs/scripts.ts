@@ -1,0 +1,18 @@
+import { admit } from './admit.ts';
+import { claimOrphans, renew } from './leases.ts';
+import { active, getRun, list } from './reads.ts';
+import { finalize, release, remove, requestCancel, start } from './transitions.ts';
+
+export const runScripts = {
+  'runs.admit': admit,
+  'runs.start': start,
+  'runs.finalize': finalize,
+  'runs.requestCancel': requestCancel,
+  'runs.renew': renew,
+  'runs.claimOrphans': claimOrphans,
+  'runs.get': getRun,
+  'runs.list': list,
+  'runs.active': active,
+  'runs.release': release,
+  'runs.remove': remove,
+};

@@ -1,0 +1,132 @@
+import { open, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { newId, newToken, ReindeerError, type Stores, type Surroundings } from '@reindeer/protocol';
+import { readBootId } from '../boot.ts';
+import { checkpointStore } from '../checkpoints/store.ts';
+import { type FolderLock, lockFolder } from '../folder-lock.ts';
+import type { Identity } from '../meta.ts';
+import type { TableStats } from '../stats.ts';
+import { journalStore, logStore, runStore, threadStore } from '../stores.ts';
+import { backup } from './backup.ts';
+import { SqliteClient } from './client.ts';
+
+/** The database file inside the data folder. */
+export const DATABASE_FILE = 'reindeer.db';
+
+export interface SqliteOptions {
+  /** The data folder; made where missing. `:memory:` = no files and no lock, for tests. */
+  readonly folder: string;
+  readonly surroundings: Surroundings;
+  /** Entry of the database's thread. Default: the source beside this file. A bundle passes the URL of its `database-worker.js`. */
+  readonly workerUrl?: URL;
+  /** Bounds of the queue before the thread; see `ClientOptions`. */
+  readonly maxQueued?: number;
+  readonly answerMs?: number;
+}
+
+export interface DatabaseStats {
+  readonly tables: readonly TableStats[];
+  /** Bytes of all rows, without indexes. */
+  readonly rowBytes: number;
+  /** Size of the database file with its write-ahead log; 0 in memory. */
+  readonly fileBytes: number;
+}
+
+export interface SqliteStores extends Stores {
+  /** Who this process is to the database, and which owners it follows. */
+  readonly identity: Identity;
+  /**
+   * Writes a copy as of one moment into a new file, without holding anybody up.
+   * @throws ReindeerError `precondition_failed` when the file exists
+   */
+  backup(toFile: string): Promise<void>;
+  stats(): Promise<DatabaseStats>;
+}
+
+/**
+ * Opens the data folder: takes its lock, starts the database's thread, brings the data to the newest format, settles the epoch.
+ *
+ * @returns the stores. `close` waits for what was called before, stops cleanly, then gives the folder free.
+ * @throws ReindeerError `data_folder_locked`, `configuration` (folder), `data_too_new`, `store_unavailable`
+ */
+export async function openSqlite(options: SqliteOptions): Promise<SqliteStores> {
+  const { surroundings } = options;
+  const inMemory = options.folder === ':memory:';
+  const file = inMemory ? ':memory:' : join(options.folder, DATABASE_FILE);
+  const workerUrl = options.workerUrl ?? new URL('./worker.ts', import.meta.url);
+  const lock: FolderLock | null = inMemory ? null : await lockFolder(options.folder);
+  const client = new SqliteClient({
+    file,
+    workerUrl,
+    logger: surroundings.logger,
+    ...(options.maxQueued === undefined ? {} : { maxQueued: options.maxQueued }),
+    ...(options.answerMs === undefined ? {} : { answerMs: options.answerMs }),
+  });
+  const stopping = new AbortController();
+  const backups = new Set<Promise<void>>();
+  let closing: Promise<void> | null = null;
+  const close = async (): Promise<void> => {
+    stopping.abort();
+    await Promise.allSettled(backups);
+    try {
+      await client.close();
+    } finally {
+      await lock?.release();
+    }
+  };
+
+  let identity: Identity;
+  try {
+    // Made here for its mode: SQLite would let everybody on the machine read it. Its companion files follow it.
+    if (!inMemory) await (await open(file, 'a', 0o600)).close();
+    identity = await client.call('database.open', {
+      boot: await readBootId(surroundings.clock),
+      freshEpoch: newToken(surroundings.random).replaceAll('-', '').toLowerCase().slice(0, 12),
+      freshInstanceId: newId(surroundings.random),
+      ownerSuffix: newToken(surroundings.random),
+    });
+  } catch (error) {
+    await close();
+    throw error;
+  }
+
+  const { call } = client;
+  return {
+    identity,
+    threads: threadStore(call),
+    runs: runStore(call, client.callFirst),
+    log: logStore(call, (listener) => client.onAppend(listener)),
+    journal: journalStore(call),
+    checkpoints: checkpointStore(call),
+    backup: async (toFile) => {
+      if (inMemory) throw new ReindeerError('not_implemented', 'A database in memory cannot be backed up.');
+      const running = backup(file, toFile, workerUrl, stopping.signal);
+      backups.add(running);
+      try {
+        await running;
+      } finally {
+        backups.delete(running);
+      }
+    },
+    stats: async () => {
+      const tables = await call('database.stats', {});
+      const sizes = inMemory ? [] : await Promise.all([file, `${file}-wal`].map(sizeOf));
+      return {
+        tables,
+        rowBytes: tables.reduce((sum, table) => sum + table.bytes, 0),
+        fileBytes: sizes.reduce((sum, size) => sum + size, 0),
+      };
+    },
+    close: () => {
+      closing ??= close();
+      return closing;
+    },
+  };
+}
+
+async function sizeOf(file: string): Promise<number> {
+  return stat(file).then(
+    ({ size }) => size,
+    () => 0,
+  );
+}

@@ -1,0 +1,37 @@
+import { sql } from 'kysely';
+import { defineScript, defineStatement } from './executor.ts';
+
+/** How much a table holds. */
+export interface TableStats {
+  readonly name: string;
+  readonly rows: number;
+  /** Bytes of its rows, without indexes, free space and page overhead. */
+  readonly bytes: number;
+}
+
+/** From SQLite's own page statistics. Reads the whole file: for measurements, not for serving. */
+const tables = defineStatement((db, _p: object) =>
+  db
+    .selectFrom(
+      sql<{ name: string; pagetype: string; ncell: number; payload: number }>`(select * from dbstat)`.as('pages'),
+    )
+    .innerJoin(
+      sql<{ name: string; clustered: number }>`
+        (select name, sql like '%without rowid%' as clustered from sqlite_schema where type = 'table')`.as('tables'),
+      (join) => join.onRef('tables.name', '=', 'pages.name'),
+    )
+    .select([
+      'tables.name',
+      // Inner pages of an ordinary table hold keys only; those of a clustered one hold rows, too.
+      sql<number>`sum(case when pages.pagetype = 'leaf' or tables.clustered then pages.ncell else 0 end)`.as('rows'),
+      sql<number>`sum(pages.payload)`.as('bytes'),
+    ])
+    .groupBy('tables.name')
+    .orderBy('tables.name'),
+);
+
+export const statsScripts = {
+  'database.stats': defineScript('database.stats', 'read', async (tx, _input: object): Promise<TableStats[]> => {
+    return (await tx.all(tables, {})).map(({ name, rows, bytes }) => ({ name, rows, bytes }));
+  }),
+};

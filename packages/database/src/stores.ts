@@ -1,0 +1,59 @@
+import type { Fact, FactBody, FactPage, Log, RunStore, ThreadStore, ToolJournal } from '@reindeer/protocol';
+import type { StoredPage } from './log/scripts.ts';
+import type { Call } from './scripts.ts';
+
+/** The ports of the protocol over a database's scripts: what each method says is in `protocol/stores.ts`. */
+
+export function threadStore(call: Call): ThreadStore {
+  return {
+    create: (input) => call('threads.create', input),
+    get: (input) => call('threads.get', input),
+    search: (input) => call('threads.search', input),
+    update: (input) => call('threads.update', input),
+    delete: (input) => call('threads.delete', input),
+    copy: (input) => call('threads.copy', input),
+  };
+}
+
+/** @param first as `call`, ahead of what waits: for renewals */
+export function runStore(call: Call, first: Call): RunStore {
+  return {
+    admit: (input) => call('runs.admit', input),
+    start: (input) => call('runs.start', input),
+    finalize: (input) => call('runs.finalize', input),
+    requestCancel: (input) => call('runs.requestCancel', input),
+    renew: (input) => first('runs.renew', input),
+    claimOrphans: (input) => call('runs.claimOrphans', input),
+    get: (runId) => call('runs.get', { runId }),
+    list: (input) => call('runs.list', input),
+    active: (threadId) => call('runs.active', { threadId }),
+    release: (fence) => call('runs.release', fence),
+    remove: (input) => call('runs.remove', input),
+  };
+}
+
+export function logStore(call: Call, onAppend: Log['onAppend']): Log {
+  const parsed = (threadId: string, page: StoredPage): FactPage => ({
+    ...page,
+    facts: page.facts.map((fact): Fact => ({ ...fact, threadId, body: JSON.parse(fact.body) as FactBody })),
+  });
+  return {
+    epoch: () => call('database.epoch', {}),
+    read: async (input) => parsed(input.threadId, await call('log.read', input)),
+    firstSeq: (input) => call('log.firstSeq', input),
+    append: (input) => call('log.append', input),
+    messages: async (input) => parsed(input.threadId, await call('log.messages', input)),
+    onAppend,
+  };
+}
+
+export function journalStore(call: Call): ToolJournal {
+  return {
+    begin: (input) => call('journal.begin', input),
+    finish: async (input) => {
+      const answer = await call('journal.finish', input);
+      return answer.outcome === 'fenced' ? answer : { outcome: 'ok', result: answer.result ?? input.result };
+    },
+    unfinished: (threadId) => call('journal.unfinished', { threadId }),
+  };
+}
