@@ -1,5 +1,5 @@
 import type { AdmissionResult, NewFact, RenewOutcome, Run, RunEvent, RunState, RunStore } from '@reindeer/protocol';
-import { factKey, isTerminal, NO_USAGE, reduceRun } from '@reindeer/protocol';
+import { factKey, isTerminal, NO_USAGE, ReindeerError, reduceRun } from '@reindeer/protocol';
 import type { MemoryDatabase, RunRow } from './data.ts';
 import { copyJson, copyRun, idempotencyIndex, stateOf } from './data.ts';
 
@@ -81,6 +81,11 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
           else if (live && row.run.owner !== input.owner) return conflict('live_elsewhere', row);
           else superseded.push(row);
         }
+
+        if (database.runs.has(input.runId))
+          throw new ReindeerError('conflict', `The run id ${input.runId} exists already.`, {
+            detail: { runId: input.runId },
+          });
 
         for (const row of reclaimed) database.deleteRun(row);
         const action = input.multitaskStrategy === 'rollback' ? 'rollback' : 'interrupt';
