@@ -96,8 +96,8 @@ describe('reduceRun', () => {
   test(
     'a recorded cancel is never overtaken by a success that asks, nor by a start',
     verifies('RL-14', 'RA-31'),
-    () => {
-      both((before, one) => {
+    async () => {
+      await both((before, one) => {
         fc.pre(before.cancelAction !== null);
         const transition = reduceRun(before, one);
         if (one.type === 'start') expect(transition.outcome).toBe('refused');
