@@ -1,0 +1,70 @@
+import { Command, isCommand } from '@langchain/langgraph';
+import type { Graph, GraphConfig, GraphSnapshot, Surroundings } from '@reindeer/protocol';
+import { checkedInput } from './input.ts';
+import type { CompiledGraph, Loop } from './loop.ts';
+import { type AttemptScope, SCOPE } from './scope.ts';
+
+/** LangGraph's own key for a saver that is lent through the configuration: one compiled graph serves every attempt. */
+const SAVER = '__pregel_checkpointer';
+/** How long the release of a sandbox waits for commands that an abort left running. */
+const STOP_TIMEOUT_MS = 60_000;
+const RECURSION_LIMIT = 1_000;
+
+export interface AgentGraphOptions {
+  readonly loop: Loop;
+  readonly compiled: CompiledGraph;
+  readonly saver: unknown;
+  /** Null outside of a run: state can be read and edited, nothing can be run. */
+  readonly scope: AttemptScope | null;
+  readonly surroundings: Surroundings;
+}
+
+/** The compiled graph as one attempt sees it. */
+export function agentGraph(options: AgentGraphOptions): Graph {
+  const { loop, compiled, saver, scope, surroundings } = options;
+  const lend = <T extends GraphConfig>(config: T): T => ({
+    ...config,
+    configurable: { ...config.configurable, [SAVER]: saver, ...(scope === null ? {} : { [SCOPE]: scope }) },
+  });
+  return {
+    stateKeys: loop.publicKeys,
+    async stream(input, config) {
+      const checked = prepareInput(loop, input, scope, surroundings);
+      const frames = await compiled.stream(checked, { recursionLimit: RECURSION_LIMIT, ...lend(config) });
+      return scope === null ? frames : releasing(frames, scope);
+    },
+    getState: async (config, stateOptions) => (await compiled.getState(lend(config), stateOptions)) as GraphSnapshot,
+    getStateHistory: (config, historyOptions) =>
+      compiled.getStateHistory(lend(config), historyOptions) as AsyncIterable<GraphSnapshot>,
+    async updateState(config, values, asNode) {
+      const checked = values === null || values === undefined ? values : checkedInput(loop, values, surroundings);
+      return (await compiled.updateState(lend(config), checked, asNode)) as GraphConfig;
+    },
+  };
+}
+
+function prepareInput(loop: Loop, input: unknown, scope: AttemptScope | null, surroundings: Surroundings): unknown {
+  if (input === null || input === undefined) return null;
+  if (isCommand(input)) {
+    const { update } = input as unknown as { update?: unknown };
+    if (update === undefined || update === null) return input;
+    return new Command({ ...(input as object), update: checkedInput(loop, update, surroundings) } as never);
+  }
+  return checkedInput(loop, input, surroundings, scope?.attempt);
+}
+
+/** Passes the frames on and gives the sandbox back at every kind of end: answer, error, abort, or a reader that leaves. */
+async function* releasing(
+  frames: AsyncIterable<[string[], string, unknown]>,
+  scope: AttemptScope,
+): AsyncGenerator<[string[], string, unknown]> {
+  try {
+    yield* frames;
+  } finally {
+    // Not awaited: an abort is answered at once, and commands that still run keep their sandbox until they end (D6).
+    void scope.attempt.effects.stopped(STOP_TIMEOUT_MS).then(
+      () => scope.release(),
+      () => scope.release(),
+    );
+  }
+}

@@ -1,0 +1,151 @@
+import {
+  AIMessage,
+  AIMessageChunk,
+  type BaseMessage,
+  coerceMessageLikeToMessage,
+  HumanMessage,
+  isBaseMessage,
+  RemoveMessage,
+  SystemMessage,
+  ToolMessage,
+} from '@langchain/core/messages';
+import { type Random, ReindeerError } from '@reindeer/protocol';
+
+/** The id of the removal marker that empties the list: only what follows the last such marker stays (ST-1). */
+export const REMOVE_ALL = '__remove_all__';
+
+/** Turns one message-like value into a message; null when it is none. Never throws, so that a reducer may use it. */
+export function toMessage(value: unknown): BaseMessage | null {
+  try {
+    const message = isBaseMessage(value) ? value : coerceMessageLikeToMessage(value as never);
+    return AIMessageChunk.isInstance(message) ? finishedMessage(message) : message;
+  } catch {
+    return null;
+  }
+}
+
+/** A streamed message as it rests in state: chunks are never stored. */
+export function finishedMessage(chunk: AIMessageChunk, id: string | undefined = chunk.id): AIMessage {
+  return new AIMessage({
+    content: chunk.content,
+    ...(id === undefined ? {} : { id }),
+    ...(chunk.name === undefined ? {} : { name: chunk.name }),
+    additional_kwargs: chunk.additional_kwargs,
+    response_metadata: chunk.response_metadata,
+    tool_calls: chunk.tool_calls ?? [],
+    invalid_tool_calls: chunk.invalid_tool_calls ?? [],
+    ...(chunk.usage_metadata === undefined ? {} : { usage_metadata: chunk.usage_metadata }),
+  });
+}
+
+/** Sets an id on a message that has none; the id must exist before the message is stored, or a replay would make a second one. */
+export function withId(message: BaseMessage, random: Random): BaseMessage {
+  if (message.id === undefined || message.id === null || message.id === '') setId(message, random.uuid());
+  return message;
+}
+
+export function setId(message: BaseMessage, id: string): void {
+  message.id = id;
+  if (message.lc_kwargs !== undefined) message.lc_kwargs.id = id;
+}
+
+/** A copy that a hook may change in place without changing what the checkpoint holds. */
+export function copyAiMessage(message: AIMessage): AIMessage {
+  return new AIMessage({
+    content: message.content,
+    ...(message.id === undefined ? {} : { id: message.id }),
+    ...(message.name === undefined ? {} : { name: message.name }),
+    additional_kwargs: { ...message.additional_kwargs },
+    response_metadata: { ...message.response_metadata },
+    tool_calls: (message.tool_calls ?? []).map((call) => ({ ...call })),
+    invalid_tool_calls: (message.invalid_tool_calls ?? []).map((call) => ({ ...call })),
+    ...(message.usage_metadata === undefined ? {} : { usage_metadata: message.usage_metadata }),
+  });
+}
+
+/** The value that a node or a client writes to a message channel, as a list of messages. Throws `validation_failed` for anything else. */
+export function messageList(value: unknown, source: string): BaseMessage[] {
+  if (value === null || value === undefined)
+    throw new ReindeerError('validation_failed', `${source} wrote no messages (null); give a message or a list.`);
+  return (Array.isArray(value) ? value : [value]).map((item, index) => {
+    const message = toMessage(item);
+    if (message === null)
+      throw new ReindeerError('validation_failed', `${source}: messages[${index}] is not a message.`, {
+        detail: { field: `messages[${index}]` },
+      });
+    return message;
+  });
+}
+
+/**
+ * Folds writes into a message list: a message replaces the one with its id or is appended, a removal takes one out, the
+ * remove-all marker empties the list. Total (never throws): a removal of an unknown id changes nothing here; nodes and
+ * the state endpoint refuse it before it is written. Sequential, so `fold(fold(l, a), b)` = `fold(l, [...a, ...b])`.
+ */
+export function foldMessages(left: readonly BaseMessage[], writes: readonly BaseMessage[]): BaseMessage[] {
+  const result: (BaseMessage | null)[] = [...left];
+  let index: Map<string, number> | null = null;
+  let removed = false;
+  const find = (id: string): number => {
+    // One write is the common case: a scan from the end beats building a map. From two on the map is built once.
+    if (index === null && writes.length === 1) return result.findLastIndex((message) => message?.id === id);
+    if (index === null) {
+      index = new Map();
+      for (const [position, message] of result.entries())
+        if (message?.id !== undefined) index.set(message.id, position);
+    }
+    return index.get(id) ?? -1;
+  };
+  for (const message of writes) {
+    const id = message.id;
+    if (RemoveMessage.isInstance(message)) {
+      if (id === REMOVE_ALL) {
+        result.length = 0;
+        index = new Map();
+        continue;
+      }
+      const position = id === undefined ? -1 : find(id);
+      if (position >= 0) {
+        result[position] = null;
+        removed = true;
+        if (id !== undefined) (index as Map<string, number> | null)?.delete(id);
+      }
+      continue;
+    }
+    const position = id === undefined ? -1 : find(id);
+    if (position >= 0) result[position] = message;
+    else {
+      if (id !== undefined) (index as Map<string, number> | null)?.set(id, result.length);
+      result.push(message);
+    }
+  }
+  return removed ? result.filter((message) => message !== null) : (result as BaseMessage[]);
+}
+
+/** The text of a message, whatever the shape of its content. */
+export function textOf(message: BaseMessage): string {
+  if (typeof message.content === 'string') return message.content;
+  if (!Array.isArray(message.content)) return '';
+  let text = '';
+  for (const block of message.content as readonly unknown[]) {
+    if (typeof block === 'string') text += block;
+    else if (typeof block === 'object' && block !== null && 'text' in block && typeof block.text === 'string')
+      text += block.text;
+  }
+  return text;
+}
+
+export const isAi = (message: BaseMessage | undefined): message is AIMessage =>
+  message !== undefined && message.type === 'ai';
+export const isTool = (message: BaseMessage | undefined): message is ToolMessage =>
+  message !== undefined && message.type === 'tool';
+export const isHuman = (message: BaseMessage | undefined): message is HumanMessage =>
+  message !== undefined && message.type === 'human';
+
+/** A message that a person wrote: human role and not injected by the harness. */
+export function isGenuineUser(message: BaseMessage): boolean {
+  if (!isHuman(message)) return false;
+  return message.additional_kwargs.hide_from_ui !== true;
+}
+
+export { AIMessage, AIMessageChunk, HumanMessage, RemoveMessage, SystemMessage, ToolMessage };

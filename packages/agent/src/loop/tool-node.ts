@@ -1,0 +1,242 @@
+import { type BaseMessage, ToolMessage } from '@langchain/core/messages';
+import type { StructuredToolInterface } from '@langchain/core/tools';
+import { Command, END, isCommand, isGraphBubbleUp } from '@langchain/langgraph';
+import { ReindeerError, type ToolOutcome } from '@reindeer/protocol';
+import { toolErrorText } from '../tools/error-text.ts';
+import { checkedArguments } from './arguments.ts';
+import { JUMP } from './channels.ts';
+import type { Loop } from './loop.ts';
+import { isTool, messageList, setId } from './messages.ts';
+import type { State, ToolCall, ToolHandler, ToolRequest } from './middleware.ts';
+import { type NodeConfig, runtimeOf, toolMessageId } from './nodes.ts';
+import { type Jump, NODES, type ToolTask } from './route.ts';
+import { type AttemptScope, scopeOf } from './scope.ts';
+
+type Result = ToolMessage | Command;
+
+/** How a tool wants to be treated when an earlier attempt started it and nobody knows whether it ended (D7). */
+export interface CrashPolicy {
+  /** Running it twice does no harm: it only reads. */
+  readonly repeatable?: boolean;
+  /** It re-attaches to its own durable state. */
+  readonly resumable?: boolean;
+}
+
+/**
+ * One tool call as one task. Its life under the journal: new → begun (durable, before the effect starts) → finished (with
+ * its result). A finished call answers from the journal and never runs again. A begun one that another attempt left
+ * behind answers *unknown outcome*, unless its tool may run again.
+ */
+export async function toolNode(loop: Loop, task: ToolTask, config: NodeConfig): Promise<unknown> {
+  const scope = scopeOf(config);
+  const taskId = config.configurable?.__pregel_task_id;
+  if (typeof taskId === 'string') scope.attempt.nameTask(taskId, NODES.tools);
+  const state = readState(loop, config);
+  const call = findCall(state.messages, task);
+  const result = await runCall(loop, scope, state, call, task, config);
+  return toUpdate(result);
+}
+
+function readState(loop: Loop, config: NodeConfig): State {
+  const read = config.configurable?.__pregel_read as ((keys: readonly string[], fresh: boolean) => State) | undefined;
+  if (read === undefined) throw new ReindeerError('internal', 'A tool task runs outside of a graph.');
+  const state = read(loop.stateKeys, false);
+  return { ...state, messages: state.messages ?? [] };
+}
+
+function findCall(messages: readonly BaseMessage[], task: ToolTask): ToolCall {
+  const message = messages.findLast((candidate) => candidate.id === task.messageId);
+  const calls = (message as { tool_calls?: readonly ToolCall[] } | undefined)?.tool_calls;
+  const call = calls?.[task.index];
+  if (call !== undefined) return call;
+  throw new ReindeerError('internal', `Message ${task.messageId} has no tool call ${task.index}.`);
+}
+
+async function runCall(
+  loop: Loop,
+  scope: AttemptScope,
+  state: State,
+  call: ToolCall,
+  task: ToolTask,
+  config: NodeConfig,
+): Promise<Result> {
+  const { journal, effects } = scope.attempt;
+  const runtime = runtimeOf(config);
+  const key = { messageId: task.messageId, index: task.index };
+  // Set when this attempt may not run the tool, or ran it: what the journal holds is the answer then.
+  let stored: Result | null = null;
+  let begun = false;
+
+  const base: ToolHandler = async (request) => {
+    if (stored !== null) return stored;
+    const tool = request.tool ?? loop.tools.get(request.toolCall.name);
+    if (tool === undefined) return unknownTool(loop, request.toolCall, task);
+    const args = checkedArguments(tool, request.toolCall.args);
+    if (!begun) {
+      stored = await begin(scope, key, call, tool);
+      if (stored !== null) return stored;
+      begun = true;
+    }
+    const ran = await invoke(tool, request, args, call, config);
+    return asResult(ran, call, task);
+  };
+
+  const whole = async (): Promise<Result> => {
+    let outcome: Result;
+    try {
+      outcome = await loop.chain.callTool(base, {
+        toolCall: call,
+        tool: loop.tools.get(call.name),
+        state,
+        runtime,
+      } satisfies ToolRequest);
+    } catch (error) {
+      if (mustPass(error, config.signal)) throw error;
+      // A failing tool is information for the model, never a failed run (MW-13).
+      outcome = errorMessage(call, task, toolErrorText(call.name, error));
+    }
+    if (stored !== null) return stored;
+    const settled = withIds(outcome, task);
+    if (!begun) return settled;
+    return (await journal.finish({ ...key, outcome: outcomeOf(settled), result: settled })) as Result;
+  };
+  // The raw promise is tracked with its journal entry: "stopped" then means that nothing of the call is left (D6).
+  return effects.track(`tool ${call.name}`, whole);
+}
+
+/** Null when the effect may start now. */
+async function begin(
+  scope: AttemptScope,
+  key: { readonly messageId: string; readonly index: number },
+  call: ToolCall,
+  tool: StructuredToolInterface,
+): Promise<Result | null> {
+  const { journal } = scope.attempt;
+  const entry = { ...key, toolCallId: call.id ?? null, name: call.name };
+  let answer = await journal.begin({ ...entry, again: false });
+  const policy = crashPolicyOf(tool);
+  if (answer.outcome === 'unfinished' && (policy.repeatable === true || policy.resumable === true))
+    answer = await journal.begin({ ...entry, again: true });
+  switch (answer.outcome) {
+    case 'begin':
+      return null;
+    case 'finished':
+      return journal.unpack(answer.result) as Result;
+    case 'unfinished':
+      return (await journal.finish({
+        ...key,
+        outcome: 'unknown',
+        result: unknownOutcome(call, key),
+      })) as Result;
+    case 'fenced':
+      throw new ReindeerError('fenced', 'Another process has taken over this run.');
+  }
+}
+
+/** Reads a tool's crash policy from its metadata, where `defineTool` and tool adapters put it. */
+export function crashPolicyOf(tool: StructuredToolInterface): CrashPolicy {
+  const metadata = (tool as { metadata?: Record<string, unknown> }).metadata ?? {};
+  return { repeatable: metadata.repeatable === true, resumable: metadata.resumable === true };
+}
+
+async function invoke(
+  tool: StructuredToolInterface,
+  request: ToolRequest,
+  args: Record<string, unknown>,
+  call: ToolCall,
+  config: NodeConfig,
+): Promise<unknown> {
+  const toolCall = { ...request.toolCall, args, id: call.id ?? '', type: 'tool_call' as const };
+  return tool.invoke(
+    toolCall as never,
+    {
+      ...(config as object),
+      config,
+      toolCall,
+      toolCallId: call.id,
+      state: request.state,
+      callbacks: undefined,
+      signal: config.signal,
+    } as never,
+  );
+}
+
+function asResult(output: unknown, call: ToolCall, task: ToolTask): Result {
+  if (isCommand(output) || isTool(output as BaseMessage)) return output as Result;
+  return new ToolMessage({
+    id: toolMessageId(task.messageId, task.index),
+    name: call.name,
+    tool_call_id: call.id ?? '',
+    content: typeof output === 'string' ? output : (JSON.stringify(output) ?? ''),
+  });
+}
+
+const errorMessage = (call: ToolCall, task: ToolTask, content: string): ToolMessage =>
+  new ToolMessage({
+    id: toolMessageId(task.messageId, task.index),
+    name: call.name,
+    tool_call_id: call.id ?? '',
+    status: 'error',
+    content,
+  });
+
+function unknownTool(loop: Loop, call: ToolCall, task: ToolTask): ToolMessage {
+  const names = [...loop.tools.keys()].join(', ');
+  return errorMessage(call, task, `Error: ${call.name} is not a valid tool, try one of [${names}].`);
+}
+
+function unknownOutcome(call: ToolCall, task: ToolTask): ToolMessage {
+  return errorMessage(
+    call,
+    task,
+    `Error: the outcome of ${call.name} is unknown. The system stopped while it ran, and it may have taken effect fully, partly or not at all. Check what it changed before you run it again.`,
+  );
+}
+
+/** Gives every tool message of a result the id that a repeat of the task would give it too. */
+function withIds(result: Result, task: ToolTask): Result {
+  const messages = isCommand(result) ? commandMessages(result) : [result];
+  for (const [position, message] of messages.entries()) {
+    if (message.id !== undefined && message.id !== null && message.id !== '') continue;
+    const id = toolMessageId(task.messageId, task.index);
+    setId(message, position === 0 ? id : `${id}-${position}`);
+  }
+  return result;
+}
+
+function commandMessages(command: Command): BaseMessage[] {
+  const update = (command as { update?: unknown }).update;
+  const messages = (update as { messages?: unknown } | undefined)?.messages;
+  if (messages === undefined) return [];
+  const list = messageList(messages, 'a tool');
+  (update as { messages: BaseMessage[] }).messages = list;
+  return list;
+}
+
+function outcomeOf(result: Result): ToolOutcome {
+  const messages = isCommand(result) ? commandMessages(result) : [result];
+  return messages.some((message) => isTool(message) && message.status === 'error') ? 'error' : 'ok';
+}
+
+/** Interrupts, commands to a parent graph, a lost fence and an abort are no tool failures. */
+function mustPass(error: unknown, signal: AbortSignal | undefined): boolean {
+  if (isGraphBubbleUp(error) || signal?.aborted === true) return true;
+  return (
+    ReindeerError.is(error) &&
+    (error.code === 'fenced' || error.code === 'aborted' || error.code === 'store_unavailable')
+  );
+}
+
+function toUpdate(result: Result): unknown {
+  if (!isCommand(result)) return { messages: [result] };
+  const { update, goto, graph } = result as unknown as { update?: unknown; goto?: unknown; graph?: unknown };
+  if (graph !== undefined) return result;
+  const targets = Array.isArray(goto) ? goto : [goto];
+  // A tool's command cannot name a node: the calls beside it still run, and then the turn ends or the model goes on.
+  return new Command({
+    update: {
+      ...(update as Record<string, unknown>),
+      ...(targets.includes(END) ? { [JUMP]: { to: 'end' } satisfies Jump } : {}),
+    },
+  });
+}

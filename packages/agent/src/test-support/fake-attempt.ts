@@ -1,0 +1,173 @@
+import {
+  type AttemptContext,
+  type Clock,
+  type JournalBegin,
+  type Json,
+  NO_LOG,
+  NO_PROBE,
+  NO_USAGE,
+  type Packed,
+  ReindeerError,
+  type Run,
+  type Surroundings,
+  type ToolOutcome,
+  type WireMessage,
+} from '@reindeer/protocol';
+
+/** Ids and numbers in a fixed order; the clock moves only when somebody sleeps. */
+export function testSurroundings(prefix = 'id'): Surroundings & { readonly sleeps: number[] } {
+  let now = Date.UTC(2026, 0, 5, 9, 0, 0);
+  let count = 0;
+  const sleeps: number[] = [];
+  const clock: Clock = {
+    now: () => now,
+    monotonic: () => now,
+    async sleep(milliseconds, signal) {
+      signal?.throwIfAborted();
+      sleeps.push(milliseconds);
+      now += milliseconds;
+    },
+  };
+  return {
+    clock,
+    random: { uuid: () => `${prefix}-${++count}`, next: () => 0.5 },
+    probe: NO_PROBE,
+    logger: NO_LOG,
+    sleeps,
+  };
+}
+
+export function testRun(overrides: Partial<Run> = {}): Run {
+  return {
+    runId: 'run-1',
+    threadId: 'thread-1',
+    userId: 'default',
+    assistantId: 'lead_agent',
+    kind: 'run',
+    status: 'running',
+    owner: 'test',
+    attempt: 1,
+    acknowledged: false,
+    multitaskStrategy: 'reject',
+    onDisconnect: 'continue',
+    crashPolicy: 'resume',
+    idempotencyKey: null,
+    payloadHash: '',
+    request: {
+      input: null,
+      command: null,
+      config: {},
+      context: {},
+      streamModes: ['values'],
+      streamSubgraphs: false,
+      checkpointId: null,
+      interruptBefore: [],
+      interruptAfter: [],
+    },
+    metadata: {},
+    cancelAction: null,
+    cancelRequestedAt: null,
+    checkpointBefore: null,
+    error: null,
+    stopReason: null,
+    usage: NO_USAGE,
+    createdAt: 0,
+    updatedAt: 0,
+    startedAt: 0,
+    endedAt: null,
+    ...overrides,
+  };
+}
+
+interface Entry {
+  attempt: number;
+  result: unknown;
+  outcome: ToolOutcome | null;
+}
+
+/** The journal's rows, shared by the attempts of one thread: what a database would keep over a crash. */
+export type JournalRows = Map<string, Entry>;
+
+export interface RecordedAttempt extends AttemptContext {
+  readonly pushed: WireMessage[];
+  readonly emitted: Json[];
+  readonly named: Map<string, string>;
+  readonly usage: { inputTokens: number; outputTokens: number; model: string }[];
+  readonly failures: string[];
+  readonly stopReasons: string[];
+  readonly rows: JournalRows;
+  abort(): void;
+}
+
+/** An attempt whose durable parts are maps. Begin and finish behave as the port says. */
+export function recordedAttempt(
+  options: { run?: Run; attempt?: number; rows?: JournalRows; fenced?: boolean } = {},
+): RecordedAttempt {
+  const run = options.run ?? testRun();
+  const attempt = options.attempt ?? 1;
+  const rows: JournalRows = options.rows ?? new Map();
+  const controller = new AbortController();
+  const live = new Map<symbol, string>();
+  let waiting: (() => void)[] = [];
+  const keyOf = (call: { messageId: string; index: number }): string => `${call.messageId}:${call.index}`;
+  const recorded = {
+    pushed: [] as WireMessage[],
+    emitted: [] as Json[],
+    named: new Map<string, string>(),
+    usage: [] as RecordedAttempt['usage'],
+    failures: [] as string[],
+    stopReasons: [] as string[],
+  };
+  return {
+    ...recorded,
+    rows,
+    run,
+    attempt,
+    signal: controller.signal,
+    abort: () => controller.abort(new ReindeerError('aborted', 'The run was cancelled.')),
+    journal: {
+      async begin(call): Promise<JournalBegin> {
+        if (options.fenced === true) return { outcome: 'fenced' };
+        const row = rows.get(keyOf(call));
+        if (row?.outcome != null) return { outcome: 'finished', result: row as unknown as Packed };
+        if (row !== undefined && !call.again) return { outcome: 'unfinished', startedAt: 0, attempt: row.attempt };
+        rows.set(keyOf(call), { attempt, result: null, outcome: null });
+        return { outcome: 'begin' };
+      },
+      async finish(call) {
+        const row = rows.get(keyOf(call));
+        if (row?.outcome != null) return row.result;
+        rows.set(keyOf(call), { attempt, result: call.result, outcome: call.outcome });
+        return call.result;
+      },
+      unpack: (packed) => (packed as unknown as Entry).result,
+    },
+    effects: {
+      async track(name, work) {
+        if (controller.signal.aborted) throw new ReindeerError('aborted', 'The run is stopping.');
+        const key = Symbol(name);
+        live.set(key, name);
+        try {
+          return await work();
+        } finally {
+          live.delete(key);
+          if (live.size === 0) {
+            for (const done of waiting) done();
+            waiting = [];
+          }
+        }
+      },
+      async stopped() {
+        if (live.size > 0) await new Promise<void>((resolve) => waiting.push(resolve));
+        return [...live.values()];
+      },
+      live: () => [...live.values()],
+    },
+    tokens: { push: (chunk) => void recorded.pushed.push(chunk) },
+    emit: (data) => void recorded.emitted.push(data),
+    nameTask: (taskId, node) => void recorded.named.set(taskId, node),
+    countUsage: (usage) => void recorded.usage.push(usage),
+    stopReason: (reason) => void recorded.stopReasons.push(reason),
+    fail: (message) => void recorded.failures.push(message),
+  };
+}

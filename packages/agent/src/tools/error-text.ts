@@ -1,0 +1,34 @@
+import { ReindeerError } from '@reindeer/protocol';
+
+/** Longest error detail that goes to the model (MW-13). */
+export const MAX_ERROR_DETAIL = 500;
+
+/**
+ * What the model is told about a failed tool: the tool, the kind of error, at most 500 characters of detail without stack
+ * traces or host paths, and what to do.
+ */
+export function toolErrorText(tool: string, error: unknown): string {
+  if (ReindeerError.is(error) && error.code === 'validation_failed')
+    return `Error: ${detailOf(error)}. Correct the arguments and call it again.`;
+  const kind = ReindeerError.is(error) ? error.code : error instanceof Error ? error.name : typeof error;
+  return `Error: tool '${tool}' failed with ${kind}: ${detailOf(error)}. Continue with what you have, or choose another tool.`;
+}
+
+function detailOf(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  const plain = withoutHostDetails(message)
+    .trim()
+    .replace(/[.\s]+$/, '');
+  return plain.length > MAX_ERROR_DETAIL ? `${plain.slice(0, MAX_ERROR_DETAIL - 1)}…` : plain;
+}
+
+const STACK_LINE = /^\s*at\s.+(:\d+:\d+|\(native\)|<anonymous>).*$/gm;
+const HOST_PATH = /(?:file:\/\/)?(?<![\w/.:-])\/(?!mnt\/)(?:[\w.@+-]+\/)+[\w.@+-]*/g;
+
+/** Drops stack lines and replaces absolute host paths, except those of the sandbox, by their last part. */
+export function withoutHostDetails(text: string): string {
+  return text
+    .replace(STACK_LINE, '')
+    .replace(HOST_PATH, (path) => path.split('/').findLast((part) => part !== '') ?? '')
+    .replace(/\n{2,}/g, '\n');
+}
