@@ -1,10 +1,9 @@
 import { open, rm } from 'node:fs/promises';
 import { DatabaseSync } from 'node:sqlite';
-import { Worker } from 'node:worker_threads';
 import { ReindeerError } from '@reindeer/protocol';
 import { META } from '../meta.ts';
+import type { Engine, StartEngine } from './engine.ts';
 import { toReindeerError } from './errors.ts';
-import type { FromWorker, WorkerInput } from './worker.ts';
 
 /**
  * Copies a database that is in use into a new file, as of one moment. Blocking: runs in a thread of its own with its own
@@ -31,10 +30,10 @@ export function copyDatabase(file: string, to: string): void {
 }
 
 /**
- * Backs a database up into `to`, which must not exist.
+ * Backs a database up into `to`, which must not exist, through a thread that calls `copyDatabase`.
  * @throws ReindeerError `precondition_failed` when `to` exists; `store_unavailable` when it cannot be written, or `signal` fired
  */
-export async function backup(file: string, to: string, workerUrl: URL, signal: AbortSignal): Promise<void> {
+export async function backup(to: string, start: StartEngine, signal: AbortSignal): Promise<void> {
   try {
     // Creating it decides whether it is ours: nobody else's file is ever overwritten.
     await (await open(to, 'wx', 0o600)).close();
@@ -45,7 +44,7 @@ export async function backup(file: string, to: string, workerUrl: URL, signal: A
       : new ReindeerError('store_unavailable', `The file ${to} cannot be written.`, { cause });
   }
   try {
-    await inThread({ kind: 'backup', file, to }, workerUrl, signal);
+    await inThread(start, signal);
     const copy = await open(to, 'r+');
     try {
       await copy.sync();
@@ -58,21 +57,23 @@ export async function backup(file: string, to: string, workerUrl: URL, signal: A
   }
 }
 
-async function inThread(input: WorkerInput, workerUrl: URL, signal: AbortSignal): Promise<void> {
+async function inThread(start: StartEngine, signal: AbortSignal): Promise<void> {
   if (signal.aborted) throw new ReindeerError('store_unavailable', 'The database is closed.');
-  const worker = new Worker(workerUrl, { workerData: input });
-  let failure: ReindeerError | null = new ReindeerError('store_unavailable', 'The backup was cut short.');
-  const stop = (): void => void worker.terminate();
+  let engine: Engine | null = null;
+  const stop = (): void => engine?.terminate();
   signal.addEventListener('abort', stop);
-  worker.on('message', (message: FromWorker) => {
-    if (message.kind === 'closed') failure = null;
-    else if (message.kind === 'refused') failure = ReindeerError.fromPlain(message.error);
-  });
-  worker.on('error', (cause) => {
-    failure = toReindeerError(cause);
-  });
-  await new Promise<void>((resolve) => {
-    worker.once('exit', () => resolve());
+  const failure = await new Promise<ReindeerError | null>((resolve) => {
+    let outcome: ReindeerError | null = new ReindeerError('store_unavailable', 'The backup was cut short.');
+    engine = start({
+      onMessage: (message) => {
+        if (message.kind === 'closed') outcome = null;
+        else if (message.kind === 'refused') outcome = ReindeerError.fromPlain(message.error);
+      },
+      onError: (error) => {
+        outcome = toReindeerError(error);
+      },
+      onExit: () => resolve(outcome),
+    });
   });
   signal.removeEventListener('abort', stop);
   if (failure !== null) throw failure;

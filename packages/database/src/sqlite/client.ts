@@ -1,14 +1,14 @@
-import { Worker } from 'node:worker_threads';
 import { type Logger, ReindeerError } from '@reindeer/protocol';
 import type { Call } from '../scripts.ts';
 import type { OperationResult } from './connection.ts';
-import type { FromWorker, ToWorker, WorkerInput } from './worker.ts';
+import type { Engine, StartEngine } from './engine.ts';
+import type { FromWorker } from './worker.ts';
 
 export interface ClientOptions {
-  /** Path of the database, or `:memory:`. */
-  readonly file: string;
-  /** The worker's entry. */
-  readonly workerUrl: URL;
+  /** Starts the thread that has the connection. */
+  readonly start: StartEngine;
+  /** Can another thread go on where one ended? Not with a database in memory. */
+  readonly restartable: boolean;
   readonly logger: Logger;
   /** Operations that wait, at most; past it a call is answered `store_unavailable` at once. Default 10,000. */
   readonly maxQueued?: number;
@@ -37,15 +37,14 @@ const CLOSE_MS = 10_000;
  * States: `down` → (first call, or `start`) `starting` → `ready`. From `ready`, the unexpected end of the thread leads back to `down`:
  * everything on the way or waiting is rejected with `store_unavailable` (for what was on the way the effect is unknown), and
  * the next call starts a new thread. A database that refuses to open three times in a row leads to `failed`, where every call
- * is rejected with the reason. `close` leads to `closed` from anywhere. An in-memory database ends with its thread, so it goes to `failed`.
+ * is rejected with the reason. `close` leads to `closed` from anywhere. A database that is not `restartable` goes to `failed` at once.
  */
 export class SqliteClient {
-  readonly #options: Required<Omit<ClientOptions, 'workerUrl' | 'logger'>>;
-  readonly #workerUrl: URL;
+  readonly #options: Required<ClientOptions>;
   readonly #logger: Logger;
   readonly #listeners = new Set<(threadId: string, head: number) => void>();
   #state: 'down' | 'starting' | 'ready' | 'failed' | 'closed' = 'down';
-  #worker: Worker | null = null;
+  #engine: Engine | null = null;
   #failure: ReindeerError | null = null;
   #failedStarts = 0;
   #queue: Pending[] = [];
@@ -57,11 +56,11 @@ export class SqliteClient {
   #nextId = 1;
   #accepting = true;
   #whenIdle: (() => void)[] = [];
+  #whenExited: (() => void) | null = null;
   #closing: Promise<void> | null = null;
 
   constructor(options: ClientOptions) {
     this.#options = { maxQueued: 10_000, maxBatch: 256, answerMs: 30_000, ...options };
-    this.#workerUrl = options.workerUrl;
     this.#logger = options.logger;
   }
 
@@ -130,9 +129,9 @@ export class SqliteClient {
   #flush(): void {
     if (this.#inFlight !== null || this.#queue.length === 0) return;
     if (this.#state === 'down') this.#start();
-    if (this.#state !== 'ready' || this.#worker === null) return;
+    if (this.#state !== 'ready' || this.#engine === null) return;
     const operations = this.#queue.splice(0, this.#options.maxBatch);
-    if (this.#post(this.#worker, operations)) return;
+    if (this.#post(this.#engine, operations)) return;
     // Something in the batch cannot be sent to another thread. Only its own caller is to blame.
     const sendable = operations.filter((operation) => {
       try {
@@ -152,15 +151,10 @@ export class SqliteClient {
     this.#schedule();
   }
 
-  #post(worker: Worker, operations: readonly Pending[]): boolean {
+  #post(engine: Engine, operations: readonly Pending[]): boolean {
     const id = this.#nextId++;
-    const message: ToWorker = {
-      kind: 'batch',
-      id,
-      operations: operations.map(({ name, input }) => ({ name, input })),
-    };
     try {
-      worker.postMessage(message);
+      engine.post({ kind: 'batch', id, operations: operations.map(({ name, input }) => ({ name, input })) });
     } catch {
       return false;
     }
@@ -171,25 +165,19 @@ export class SqliteClient {
 
   #start(): void {
     this.#state = 'starting';
-    const worker = new Worker(this.#workerUrl, {
-      workerData: { kind: 'serve', file: this.#options.file } satisfies WorkerInput,
-    });
-    this.#worker = worker;
     let refused: ReindeerError | null = null;
-    worker.on('message', (message: FromWorker) => {
-      if (worker !== this.#worker) return;
-      if (message.kind === 'ready') {
-        this.#state = 'ready';
-        this.#flush();
-      } else if (message.kind === 'refused') refused = ReindeerError.fromPlain(message.error);
-      else if (message.kind === 'batch') this.#onAnswer(message.id, message.results, message.appended);
+    const engine: Engine = this.#options.start({
+      onMessage: (message: FromWorker) => {
+        if (message.kind === 'ready') {
+          this.#state = 'ready';
+          this.#flush();
+        } else if (message.kind === 'refused') refused = ReindeerError.fromPlain(message.error);
+        else if (message.kind === 'batch') this.#onAnswer(message.id, message.results, message.appended);
+      },
+      onError: (error) => this.#logger.error('The database thread failed', { error: String(error) }),
+      onExit: () => this.#onExit(refused),
     });
-    worker.on('error', (error) => {
-      this.#logger.error('The database thread failed', { error: String(error) });
-    });
-    worker.on('exit', () => {
-      if (worker === this.#worker) this.#onExit(refused);
-    });
+    this.#engine = engine;
   }
 
   #onAnswer(
@@ -230,12 +218,15 @@ export class SqliteClient {
 
   #onExit(refused: ReindeerError | null): void {
     const wasStarting = this.#state === 'starting';
-    this.#worker = null;
-    if (this.#state === 'closed') return;
+    this.#engine = null;
+    if (this.#state === 'closed') {
+      this.#whenExited?.();
+      return;
+    }
     this.#state = 'down';
     if (wasStarting) this.#failedStarts += 1;
     const permanent = refused !== null && !refused.retryable;
-    if (permanent || this.#failedStarts >= MAX_FAILED_STARTS || this.#options.file === ':memory:') {
+    if (permanent || this.#failedStarts >= MAX_FAILED_STARTS || !this.#options.restartable) {
       this.#state = 'failed';
       this.#failure =
         refused ??
@@ -284,19 +275,19 @@ export class SqliteClient {
       await new Promise<void>((resolve) => {
         this.#whenIdle.push(resolve);
       });
-    const worker = this.#worker;
+    const engine = this.#engine;
     this.#state = 'closed';
     this.#listeners.clear();
     this.#clearInFlight();
-    if (worker === null) return;
+    if (engine === null) return;
     const exited = new Promise<void>((resolve) => {
-      worker.once('exit', () => resolve());
+      this.#whenExited = resolve;
     });
     const timer = setTimeout(() => {
       this.#logger.error('The database thread did not end in time');
-      void worker.terminate();
+      engine.terminate();
     }, CLOSE_MS);
-    worker.postMessage({ kind: 'close' } satisfies ToWorker);
+    engine.post({ kind: 'close' });
     await exited;
     clearTimeout(timer);
   }

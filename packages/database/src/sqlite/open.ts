@@ -9,6 +9,8 @@ import type { TableStats } from '../stats.ts';
 import { journalStore, logStore, runStore, threadStore } from '../stores.ts';
 import { backup } from './backup.ts';
 import { SqliteClient } from './client.ts';
+import { type StartEngine, workerEngine } from './engine.ts';
+import type { WorkerInput } from './worker.ts';
 
 /** The database file inside the data folder. */
 export const DATABASE_FILE = 'reindeer.db';
@@ -50,14 +52,24 @@ export interface SqliteStores extends Stores {
  * @throws ReindeerError `data_folder_locked`, `configuration` (folder), `data_too_new`, `store_unavailable`
  */
 export async function openSqlite(options: SqliteOptions): Promise<SqliteStores> {
-  const { surroundings } = options;
   const inMemory = options.folder === ':memory:';
   const file = inMemory ? ':memory:' : join(options.folder, DATABASE_FILE);
   const workerUrl = options.workerUrl ?? new URL('./worker.ts', import.meta.url);
+  return openWith(options, file, (input) => workerEngine(workerUrl, input));
+}
+
+/** As `openSqlite`, with the thread's maker passed in. */
+export async function openWith(
+  options: SqliteOptions,
+  file: string,
+  engineFor: (input: WorkerInput) => StartEngine,
+): Promise<SqliteStores> {
+  const { surroundings } = options;
+  const inMemory = file === ':memory:';
   const lock: FolderLock | null = inMemory ? null : await lockFolder(options.folder);
   const client = new SqliteClient({
-    file,
-    workerUrl,
+    start: engineFor({ kind: 'serve', file }),
+    restartable: !inMemory,
     logger: surroundings.logger,
     ...(options.maxQueued === undefined ? {} : { maxQueued: options.maxQueued }),
     ...(options.answerMs === undefined ? {} : { answerMs: options.answerMs }),
@@ -100,7 +112,7 @@ export async function openSqlite(options: SqliteOptions): Promise<SqliteStores> 
     checkpoints: checkpointStore(call),
     backup: async (toFile) => {
       if (inMemory) throw new ReindeerError('not_implemented', 'A database in memory cannot be backed up.');
-      const running = backup(file, toFile, workerUrl, stopping.signal);
+      const running = backup(toFile, engineFor({ kind: 'backup', file, to: toFile }), stopping.signal);
       backups.add(running);
       try {
         await running;

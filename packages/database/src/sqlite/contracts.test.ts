@@ -1,0 +1,20 @@
+import {
+  journalContract,
+  logContract,
+  type OpenedStores,
+  runStoreContract,
+  testSurroundings,
+  threadStoreContract,
+} from '@reindeer/testkit';
+import { openInline } from './inline.ts';
+
+/** One process per database: both handles of a scene are the same one. */
+async function open(): Promise<OpenedStores> {
+  const stores = await openInline({ surroundings: testSurroundings() });
+  return { a: stores, b: stores, close: () => stores.close() };
+}
+
+runStoreContract('sqlite', open, { modelRuns: 30 });
+logContract('sqlite', open);
+journalContract('sqlite', open);
+threadStoreContract('sqlite', open);

@@ -1,0 +1,34 @@
+import { Worker } from 'node:worker_threads';
+import type { FromWorker, ToWorker, WorkerInput } from './worker.ts';
+
+/** Where the connection lives, seen from the calling side: a thread that answers messages until it ends. */
+export interface Engine {
+  /** @throws when the message holds something that cannot be sent to another thread */
+  post(message: ToWorker): void;
+  /** Ends it without waiting. `onExit` follows. */
+  terminate(): void;
+}
+
+export interface EngineEvents {
+  onMessage(message: FromWorker): void;
+  /** It is about to end because of this. */
+  onError(error: unknown): void;
+  /** It has ended; nothing follows. */
+  onExit(): void;
+}
+
+export type StartEngine = (events: EngineEvents) => Engine;
+
+/** A real thread with its own copy of this package. */
+export function workerEngine(workerUrl: URL, input: WorkerInput): StartEngine {
+  return (events) => {
+    const worker = new Worker(workerUrl, { workerData: input });
+    worker.on('message', (message: FromWorker) => events.onMessage(message));
+    worker.on('error', (error) => events.onError(error));
+    worker.on('exit', () => events.onExit());
+    return {
+      post: (message) => worker.postMessage(message),
+      terminate: () => void worker.terminate(),
+    };
+  };
+}
