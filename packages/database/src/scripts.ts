@@ -1,3 +1,4 @@
+import { checkpointScripts } from './checkpoints/scripts.ts';
 import type { Script } from './executor.ts';
 import { journalScripts } from './journal/scripts.ts';
 import { logScripts } from './log/scripts.ts';
@@ -17,6 +18,7 @@ export const scripts = {
   ...runScripts,
   ...logScripts,
   ...journalScripts,
+  ...checkpointScripts,
 };
 
 export type Scripts = typeof scripts;

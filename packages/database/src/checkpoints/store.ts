@@ -1,18 +1,17 @@
-import { type CheckpointStore, ReindeerError } from '@reindeer/protocol';
+import type { CheckpointStore } from '@reindeer/protocol';
 import type { Call } from '../scripts.ts';
 
-export function checkpointStore(_call: Call): CheckpointStore {
-  const missing = async (): Promise<never> => {
-    throw new ReindeerError('not_implemented', 'Checkpoints are not stored yet.');
-  };
+/** The port over the scripts of `scripts.ts`. */
+export function checkpointStore(call: Call): CheckpointStore {
   return {
-    put: missing,
-    putWrites: missing,
-    load: missing,
-    list: missing,
-    rollback: missing,
-    prune: missing,
-    deleteThread: missing,
-    copyThread: missing,
+    incremental: true,
+    put: (input) => call('checkpoints.put', input),
+    putWrites: (input) => call('checkpoints.putWrites', input),
+    load: (input) => call('checkpoints.load', input),
+    list: (input) => call('checkpoints.list', input),
+    rollback: (input) => call('checkpoints.rollback', input),
+    prune: (input) => call('checkpoints.prune', input),
+    deleteThread: (threadId) => call('checkpoints.deleteThread', { threadId }),
+    copyThread: (input) => call('checkpoints.copyThread', input),
   };
 }

@@ -1,0 +1,150 @@
+import type { CheckpointStore, Json, JsonObject, LoadedCheckpoint } from '@reindeer/protocol';
+import { defineScript, type Tx } from '../executor.ts';
+import { canonicalJson } from '../json.ts';
+import { findThreadKey } from '../keys.ts';
+import { ContentReader } from './content.ts';
+import { channelVersions, decodeHead, shapeOf } from './head.ts';
+import { idFromBytes, idToBytes } from './ids.ts';
+import { channelOf, checkpointAt, findNamespace, listCheckpoints, newestCheckpoint, writesOf } from './statements.ts';
+import { decodeWrites, mergeWrites, type StoredWrite } from './writes.ts';
+
+type Input<M extends keyof CheckpointStore> = CheckpointStore[M] extends
+  | ((input: infer I) => Promise<unknown>)
+  | undefined
+  ? I
+  : never;
+
+interface Row {
+  readonly checkpoint_id: Uint8Array;
+  readonly parent_id: Uint8Array | null;
+  readonly head: string;
+  readonly metadata: string;
+}
+interface Place {
+  readonly threadId: string;
+  readonly ns: string;
+  readonly nsKey: number;
+}
+
+export const load = defineScript(
+  'checkpoints.load',
+  'read',
+  async (tx, { threadId, ns, checkpointId }: Input<'load'>): Promise<LoadedCheckpoint | null> => {
+    const key = await findThreadKey(tx, threadId);
+    const nsKey = key === null ? null : await findNamespace(tx, key, ns);
+    if (key === null || nsKey === null) return null;
+    const row =
+      checkpointId === null
+        ? await tx.first(newestCheckpoint, { nsKey })
+        : await tx.first(checkpointAt, { nsKey, checkpointId: idToBytes(checkpointId) });
+    return row === undefined ? null : assemble(tx, new ContentReader(tx, key), { threadId, ns, nsKey }, row);
+  },
+);
+
+/** Rows looked at together when a filter decides in the program. */
+const CHUNK = 200;
+
+export const list = defineScript(
+  'checkpoints.list',
+  'read',
+  async (tx, input: Input<'list'>): Promise<LoadedCheckpoint[]> => {
+    const limit = input.limit ?? Number.MAX_SAFE_INTEGER;
+    const wanted = Object.entries(input.filter);
+    const found: LoadedCheckpoint[] = [];
+    // One reader per thread: a message that many checkpoints mention is read and answered once.
+    const readers = new Map<number, ContentReader>();
+    let after: { id: Uint8Array | null; ns: number } = { id: null, ns: 0 };
+    while (found.length < limit) {
+      const size = wanted.length === 0 ? Math.min(CHUNK, limit - found.length) : CHUNK;
+      const rows = await tx.all(listCheckpoints, {
+        threadId: input.threadId,
+        ns: input.ns,
+        checkpointId: input.checkpointId === null ? null : idToBytes(input.checkpointId),
+        before: input.before === null ? null : idToBytes(input.before),
+        afterId: after.id,
+        afterNs: after.ns,
+        limit: size,
+      });
+      for (const row of rows) {
+        if (found.length >= limit) break;
+        if (!matches(row.metadata, wanted)) continue;
+        let reader = readers.get(row.thread_key);
+        if (reader === undefined) {
+          reader = new ContentReader(tx, row.thread_key);
+          readers.set(row.thread_key, reader);
+        }
+        found.push(await assemble(tx, reader, { threadId: row.thread_id, ns: row.ns, nsKey: row.ns_key }, row));
+      }
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < size) break;
+      after = { id: last.checkpoint_id, ns: last.ns_key };
+    }
+    return found;
+  },
+);
+
+function matches(metadata: string, wanted: readonly (readonly [string, JsonObject[string]])[]): boolean {
+  if (wanted.length === 0) return true;
+  const has = JSON.parse(metadata) as Record<string, Json>;
+  return wanted.every(([key, value]) => Object.hasOwn(has, key) && canonicalJson(has[key]) === canonicalJson(value));
+}
+
+/** Reads everything that belongs to a row. */
+async function assemble(tx: Tx, reader: ContentReader, place: Place, row: Row): Promise<LoadedCheckpoint> {
+  const { threadId, ns, nsKey } = place;
+  const number = shapeOf(row.head);
+  const shape = number === null ? '' : ((await reader.texts([number]))[0] ?? '');
+  const checkpointId = idFromBytes(row.checkpoint_id);
+
+  const channels: { readonly name: string; readonly version: string; readonly value: string }[] = [];
+  for (const [name, version] of channelVersions(row.head, shape)) {
+    const stored = await tx.first(channelOf, { nsKey, name, version });
+    if (stored !== undefined) channels.push({ name, version, value: stored.value });
+  }
+  const writes = await pendingWrites(tx, nsKey, row.checkpoint_id);
+  const { jsons, messages } = await reader.read([
+    ...channels.map(({ value }) => value),
+    ...writes.map(({ write }) => (write.kind === 0 ? write.value : 'null')),
+  ]);
+  return {
+    threadId,
+    ns,
+    checkpointId,
+    parentId: row.parent_id === null ? null : idFromBytes(row.parent_id),
+    checkpoint: decodeHead(row.head, shape, checkpointId),
+    metadata: row.metadata,
+    channels: channels.map(({ name, version }, index) => ({ name, version, json: jsons[index] ?? 'null' })),
+    writes: writes.map(({ taskId, taskPath, write }, index) => ({
+      taskId,
+      taskPath,
+      index: write.index,
+      channel: write.channel,
+      type: write.kind === 0 ? 'json' : 'bytes',
+      json: write.kind === 0 ? (jsons[channels.length + index] ?? 'null') : '',
+      bytes: write.kind === 0 ? null : new Uint8Array(Buffer.from(write.value, 'base64')),
+    })),
+    messages,
+  };
+}
+
+interface PendingWrite {
+  readonly taskId: string;
+  readonly taskPath: string;
+  readonly write: StoredWrite;
+}
+
+/** Writes beside a checkpoint, those of later runs over those of earlier ones, in the order of task path, task and index. */
+async function pendingWrites(tx: Tx, nsKey: number, checkpointId: Uint8Array): Promise<PendingWrite[]> {
+  const tasks = new Map<string, { taskPath: string; writes: readonly StoredWrite[] }>();
+  for (const row of await tx.all(writesOf, { nsKey, checkpointId })) {
+    const taskId = idFromBytes(row.task_id);
+    const standing = tasks.get(taskId)?.writes ?? [];
+    tasks.set(taskId, { taskPath: row.task_path, writes: mergeWrites(standing, decodeWrites(row.body), false) });
+  }
+  return [...tasks]
+    .map(([taskId, { taskPath, writes }]) => ({ taskId, taskPath, writes }))
+    .sort((a, b) => compareText(a.taskPath, b.taskPath) || compareText(a.taskId, b.taskId))
+    .flatMap(({ taskId, taskPath, writes }) => writes.map((write) => ({ taskId, taskPath, write })));
+}
+
+const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
