@@ -1,0 +1,143 @@
+import type { OpenAPIHono } from '@hono/zod-openapi';
+import { ReindeerError } from '@reindeer/protocol';
+import type { ContentfulStatusCode } from 'hono/utils/http-status';
+import { didYouMean } from '../nearest.ts';
+import { artifactRoutes } from './artifacts.ts';
+import { errorAnswer } from './errors.ts';
+import { API_POLICY, contentTypeGuard, hostGuard, originGuard, SECURITY_HEADERS, tokenGuard } from './guards.ts';
+import { assistantRoutes, metaRoutes } from './meta.ts';
+import { servePage } from './page.ts';
+import type { HttpParts } from './parts.ts';
+import { type Api, createApi, type Environment, type RequestContext } from './route.ts';
+import { runRoutes } from './runs.ts';
+import { threadRoutes } from './threads.ts';
+import { uploadRoutes } from './uploads.ts';
+
+/** The whole HTTP surface: guards, API (at `/api` and `/api/langgraph`), health, documentation, web app. */
+export function createApp(parts: HttpParts): OpenAPIHono<Environment> {
+  const app = createApi();
+  app.onError((error, c) => failed(c, parts, error));
+  app.notFound((c) => {
+    const answer = errorAnswer(unknownAddress(c, api));
+    return c.json(answer.body, answer.status as ContentfulStatusCode);
+  });
+  app.use(async (c, next) => {
+    c.set('requestId', parts.surroundings.random.uuid());
+    c.set('userId', parts.userId);
+    // On the Node response, so that streams that are written past Hono carry them too.
+    for (const [name, value] of Object.entries(SECURITY_HEADERS)) c.env.outgoing.setHeader(name, value);
+    c.env.outgoing.setHeader('x-request-id', c.get('requestId'));
+    await next();
+  });
+  app.use(hostGuard(parts.guards), originGuard(parts.guards), contentTypeGuard());
+  app.use('/api/*', tokenGuard(parts.guards));
+  app.use('/api/*', async (c, next) => {
+    c.env.outgoing.setHeader('content-security-policy', API_POLICY);
+    c.env.outgoing.setHeader('cache-control', 'no-store');
+    await next();
+  });
+
+  const api = createApi();
+  metaRoutes(api, parts);
+  assistantRoutes(api, parts);
+  threadRoutes(api, parts);
+  runRoutes(api, parts);
+  uploadRoutes(api, parts);
+  artifactRoutes(api, parts);
+  app.route('/api/langgraph', api);
+  app.route('/api', api);
+
+  healthRoutes(app, parts);
+  let document: object | null = null;
+  app.get('/openapi.json', (c) => {
+    document ??= api.getOpenAPI31Document({
+      openapi: '3.1.0',
+      info: {
+        title: 'Reindeer',
+        version: parts.version,
+        description: 'Threads, runs, streams and files. The same routes stand below /api/langgraph.',
+      },
+      servers: [{ url: '/api' }],
+    });
+    return c.json(document);
+  });
+  app.get('*', async (c, next) => {
+    if (!c.req.path.startsWith('/api/') && c.req.path !== '/api') {
+      const page = servePage(c, parts.page);
+      if (page !== null) return page;
+    }
+    await next();
+    return undefined;
+  });
+  return app;
+}
+
+/** Liveness (`/health`) says that the process answers; readiness (`/health/ready`) that it takes work (GW-28). */
+function healthRoutes(app: Api, parts: HttpParts): void {
+  app.get('/health', (c) => {
+    const { ready, stopping } = parts.intake();
+    return c.json({
+      status: 'healthy',
+      service: 'reindeer-gateway',
+      version: parts.version,
+      ready,
+      stopping,
+      sandbox: parts.sandboxes.report(),
+      ...parts.facts?.(),
+    });
+  });
+  app.get('/health/ready', (c) => {
+    const { ready, stopping } = parts.intake();
+    return c.json({ ready, stopping }, ready && !stopping ? 200 : 503);
+  });
+}
+
+function failed(c: RequestContext, parts: HttpParts, error: unknown): Response {
+  const answer = errorAnswer(error);
+  const requestId = c.get('requestId');
+  const fields = { requestId, method: c.req.method, path: c.req.path, code: answer.body.code };
+  if (answer.status >= 500)
+    parts.surroundings.logger.error('A request failed', {
+      ...fields,
+      error: error instanceof Error ? (error.stack ?? error.message) : String(error),
+      ...(error instanceof Error && error.cause !== undefined ? { cause: String(error.cause) } : {}),
+    });
+  else parts.surroundings.logger.debug('A request was refused', { ...fields, status: answer.status });
+  if (c.env.outgoing.headersSent) {
+    // A stream that was already open: the connection is all that can still say it.
+    c.env.outgoing.destroy();
+    return c.body(null);
+  }
+  for (const [name, value] of Object.entries(answer.headers)) c.header(name, value);
+  return c.json(answer.body, answer.status as ContentfulStatusCode);
+}
+
+function unknownAddress(c: RequestContext, api: Api): ReindeerError {
+  const path = c.req.path.replace(/^\/api(?:\/langgraph)?/, '').slice(0, 200);
+  if (!c.req.path.startsWith('/api'))
+    return new ReindeerError(
+      'not_found',
+      `There is nothing at ${c.req.path.slice(0, 200)}. The API is below /api; the page is at /.`,
+    );
+  const patterns = [...new Set(api.routes.map((entry) => entry.path))];
+  const here = api.routes.filter((entry) => matches(entry.path, path)).map((entry) => entry.method);
+  if (here.length > 0)
+    return new ReindeerError(
+      'not_found',
+      `${c.req.method} is not possible at /api${path}. Use ${[...new Set(here)].join(' or ')}.`,
+    );
+  return new ReindeerError(
+    'not_found',
+    `There is nothing at /api${path}.${didYouMean(path, patterns)} See /openapi.json for all addresses.`,
+  );
+}
+
+function matches(pattern: string, path: string): boolean {
+  const source = pattern
+    .split('/')
+    .map((part) =>
+      part.startsWith(':') ? (part.endsWith('{.+}') ? '.+' : '[^/]+') : part.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&'),
+    )
+    .join('/');
+  return new RegExp(`^${source}/?$`).test(path);
+}

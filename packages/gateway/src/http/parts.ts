@@ -1,0 +1,60 @@
+import type { JsonObject, RunService, SandboxProvider, Surroundings, ThreadService } from '@reindeer/protocol';
+import type { GuardSettings } from './guards.ts';
+import type { Page } from './page.ts';
+import type { RunLimits } from './run-request.ts';
+
+export interface Assistant {
+  readonly assistantId: string;
+  readonly name: string;
+  readonly description: string;
+}
+
+/** What clients may know of a model: no key, no address, no class. */
+export interface ModelView {
+  readonly name: string;
+  readonly model: string;
+  readonly display_name: string;
+  readonly description: string;
+  readonly supports_thinking: boolean;
+  readonly supports_reasoning_effort: boolean;
+  readonly supports_vision: boolean;
+  /** A scripted model that only shows the product; never a real one. */
+  readonly demo: boolean;
+}
+
+export interface UploadLimits {
+  readonly maxFiles: number;
+  /** Bytes of one file. */
+  readonly maxFileSize: number;
+  /** Bytes of one request. */
+  readonly maxTotalSize: number;
+}
+
+/** Is new work taken? `false` from the first step of the stop on. */
+export interface Intake {
+  readonly ready: boolean;
+  readonly stopping: boolean;
+}
+
+/** What the HTTP layer stands on; the composition root hands it over. */
+export interface HttpParts {
+  readonly runs: RunService;
+  readonly threads: ThreadService;
+  readonly sandboxes: SandboxProvider;
+  readonly assistants: readonly Assistant[];
+  readonly models: readonly ModelView[];
+  readonly limits: RunLimits;
+  readonly uploads: UploadLimits;
+  readonly guards: GuardSettings;
+  readonly page: Page;
+  readonly surroundings: Surroundings;
+  readonly intake: () => Intake;
+  readonly version: string;
+  /** Milliseconds between comments on an idle stream. */
+  readonly heartbeatMs: number;
+  /** Milliseconds that a reader may take nothing before it counts as gone. */
+  readonly stalledMs: number;
+  readonly userId: string;
+  /** More for `/health`: seconds since start and the like. */
+  readonly facts?: () => JsonObject;
+}

@@ -1,0 +1,533 @@
+import { connect } from 'node:net';
+import { Client } from '@langchain/langgraph-sdk';
+import { ReindeerError } from '@reindeer/protocol';
+import { verifies } from '@reindeer/testkit';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { type Fixture, makeRun, makeState, rawRequest, startFixture } from './http.fixture.ts';
+
+let fixture: Fixture;
+beforeEach(async () => {
+  fixture = await startFixture();
+  fixture.threads.add('thread-1');
+});
+afterEach(() => fixture.close());
+
+const post = (path: string, body: unknown, headers: Record<string, string> = {}) =>
+  fetch(`${fixture.url}${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+  });
+const bodyOf = async (response: Response) => (await response.json()) as Record<string, unknown>;
+const detailOf = async (response: Response) =>
+  (await response.json()) as { detail: string | { loc: string[]; msg: string; type: string }[]; code: string };
+const RUNS = '/api/threads/thread-1/runs';
+const client = () => new Client({ apiUrl: `${fixture.url}/api`, apiKey: null, callerOptions: { maxRetries: 0 } });
+
+describe('creating a run', () => {
+  test('what the SDK sends with all its defaults is taken', verifies('API-04'), async () => {
+    const run = await client().runs.create('thread-1', 'lead_agent', {
+      input: { messages: [{ role: 'user', content: 'hi' }] },
+      streamResumable: false,
+      durability: 'exit',
+      checkpointDuring: true,
+      multitaskStrategy: 'interrupt',
+      ifNotExists: 'create',
+      config: {
+        recursion_limit: 5000,
+        tags: ['a'],
+        configurable: { thread_id: 'thread-1', user_id: 'root', __x: 1, mine: 2 },
+      },
+      context: { model_name: 'demo', user_id: 'root', is_internal: true, oauth_id: 'x' },
+      metadata: { owner_id: 'root', note: 'kept' },
+    });
+    expect(run).toMatchObject({ thread_id: 'thread-1', status: 'running', assistant_id: 'lead_agent' });
+    const [input] = fixture.runs.created;
+    expect(input).toMatchObject({
+      threadId: 'thread-1',
+      multitaskStrategy: 'interrupt',
+      createThread: true,
+      onDisconnect: 'continue',
+      metadata: { note: 'kept' },
+    });
+    expect(input?.metadata).not.toHaveProperty('owner_id');
+    expect(input?.request.config).toEqual({ recursion_limit: 1000, tags: ['a'], configurable: { mine: 2 } });
+  });
+
+  test('identity keys never come from a client', verifies('SEC-06'), async () => {
+    await post(RUNS, {
+      context: { user_id: 'root', user_role: 'admin', is_internal: true, oauth_id: '1', __secret: 1, thread_id: 'x' },
+      config: { configurable: { user_id: 'root', model_name: 'demo' } },
+    });
+    const [input] = fixture.runs.created;
+    expect(input?.userId).toBe('default');
+    expect(input?.request.context).toEqual({ model_name: 'demo' });
+    expect(JSON.stringify(input?.request)).not.toContain('root');
+  });
+
+  test('unknown fields are refused with the nearest valid name', verifies('API-04'), async () => {
+    const response = await post(RUNS, { strem_mode: 'values', input: null, context: { modle_name: 'x' } });
+    expect(response.status).toBe(422);
+    const { detail, code } = await detailOf(response);
+    expect(code).toBe('validation_failed');
+    expect(detail).toEqual([
+      {
+        loc: ['body', 'strem_mode'],
+        msg: 'Unknown field "strem_mode". Did you mean "stream_mode"?',
+        type: 'unknown_field',
+      },
+    ]);
+    const context = await detailOf(await post(RUNS, { context: { modle_name: 'x' } }));
+    expect(context.detail).toMatchObject([
+      { loc: ['body', 'context', 'modle_name'], msg: expect.stringContaining('model_name') },
+    ]);
+    expect(fixture.runs.created).toEqual([]);
+  });
+
+  test.each([
+    [{ multitask_strategy: 'enqueue' }, 'multitask_strategy'],
+    [{ stream_mode: 'events' }, 'stream_mode'],
+    [{ stream_mode: ['values', 'messages'] }, 'stream_mode'],
+    [{ webhook: 'https://x.example' }, 'webhook'],
+    [{ after_seconds: 5 }, 'after_seconds'],
+    [{ feedback_keys: ['x'] }, 'feedback_keys'],
+    [{ on_completion: 'delete' }, 'on_completion'],
+    [{ checkpoint: { checkpoint_ns: 'sub', checkpoint_id: 'c' } }, 'checkpoint'],
+  ])('%j cannot be honoured and says so', verifies('API-04'), async (body, field) => {
+    const response = await post(RUNS, body);
+    expect(response.status).toBe(422);
+    const answer = await detailOf(response);
+    expect(answer.code).toBe('unsupported_option');
+    expect(answer.detail).toMatchObject([{ loc: expect.arrayContaining(['body', field]) }]);
+    expect(fixture.runs.created).toEqual([]);
+  });
+
+  test('null and empty forms of the same fields are fine', async () => {
+    const response = await post(RUNS, {
+      webhook: null,
+      after_seconds: null,
+      feedback_keys: [],
+      on_completion: 'keep',
+      stream_resumable: false,
+      checkpoint: null,
+      stream_mode: [],
+    });
+    expect(response.status).toBe(200);
+    expect(fixture.runs.created[0]?.request.streamModes).toEqual(['values']);
+  });
+
+  test('malformed messages are refused with their index', async () => {
+    const response = await post(RUNS, {
+      input: {
+        messages: [
+          { role: 'user', content: 'ok' },
+          { role: 'wizard', content: 'x' },
+          { type: 'tool', content: 'x' },
+          5,
+        ],
+      },
+    });
+    expect(response.status).toBe(400);
+    const { detail } = await detailOf(response);
+    expect((detail as { loc: unknown[] }[]).map((entry) => entry.loc.at(-1))).toEqual([1, 2, 3]);
+  });
+
+  test('input and command exclude each other; unknown command fields are named', async () => {
+    expect((await post(RUNS, { input: { messages: [] }, command: { resume: 1 } })).status).toBe(422);
+    expect((await post(RUNS, { command: { resme: 1 } })).status).toBe(422);
+    expect((await post(RUNS, { command: { resume: null } })).status).toBe(200);
+    expect(fixture.runs.created[0]?.request.command).toEqual({ resume: null });
+  });
+
+  test('unknown models, assistants, checkpoints and threads are named', async () => {
+    const model = await post(RUNS, { context: { model_name: 'demi' } });
+    expect(model.status).toBe(400);
+    expect((await detailOf(model)).detail).toContain('Did you mean "demo"');
+    expect((await post(RUNS, { assistant_id: 'nobody' })).status).toBe(404);
+    expect((await post(RUNS, { checkpoint_id: 'missing' })).status).toBe(404);
+    const thread = await post('/api/threads/unknown/runs', {});
+    expect(thread.status).toBe(404);
+    expect((await detailOf(thread)).detail).toContain('if_not_exists');
+    fixture.threads.states.set('thread-1', [makeState('thread-1', 'c1')]);
+    expect((await post(RUNS, { checkpoint: { checkpoint_id: 'c1', checkpoint_ns: '' } })).status).toBe(200);
+    expect((await post(RUNS, { checkpoint: { checkpoint_id: 'c1', thread_id: 'other' } })).status).toBe(404);
+  });
+
+  test('secrets have no place in metadata and are masked in what is read back', verifies('SEC-05'), async () => {
+    const refused = await post(RUNS, { metadata: { deep: { apiKey: 'sk-123' } } });
+    expect(refused.status).toBe(422);
+    const answer = await post(RUNS, { config: { configurable: { service_token: 'abc', max_tokens: 5 } } });
+    const text = await answer.text();
+    expect(text).not.toContain('abc');
+    expect(text).toContain('"max_tokens":5');
+    expect(JSON.stringify(fixture.runs.created.at(-1))).not.toContain('abc');
+    fixture.runs.rows.set(
+      'old',
+      makeRun({
+        runId: 'old',
+        metadata: { password: 'hunter2' },
+        request: { ...makeRun().request, config: { configurable: { authorization: 'Bearer x' } } },
+      }),
+    );
+    const read = await (await fetch(`${fixture.url}${RUNS}/old`)).text();
+    expect(read).not.toContain('hunter2');
+    expect(read).not.toContain('Bearer x');
+  });
+
+  test('a busy thread answers 409 and says what can be done', verifies('API-05'), async () => {
+    fixture.runs.admission = () => ({ outcome: 'conflict', reason: 'busy', active: makeRun({ runId: 'other' }) });
+    const response = await post(RUNS, {});
+    expect(response.status).toBe(409);
+    const body = await bodyOf(response);
+    expect(body).toMatchObject({ code: 'conflict', info: { reason: 'busy', run_id: 'other' } });
+    expect(body.detail).toContain('multitask_strategy');
+  });
+
+  test('the idempotency key goes through; a malformed one is refused', async () => {
+    await post(RUNS, {}, { 'idempotency-key': 'k-1' });
+    expect(fixture.runs.created[0]?.idempotencyKey).toBe('k-1');
+    expect((await post(RUNS, {}, { 'idempotency-key': 'a b' })).status).toBe(400);
+  });
+
+  test('no new run while the server stops', verifies('GW-20'), async () => {
+    fixture.intake = { ready: false, stopping: true };
+    const response = await post(RUNS, {});
+    expect(response.status).toBe(503);
+    expect(response.headers.get('retry-after')).toBe('5');
+    expect(await response.json()).toMatchObject({ code: 'shutting_down' });
+    expect(fixture.runs.created).toEqual([]);
+    expect((await fetch(`${fixture.url}/health`)).status).toBe(200);
+    expect((await fetch(`${fixture.url}/health/ready`)).status).toBe(503);
+  });
+});
+
+describe('bad requests', () => {
+  test('malformed JSON, wrong ids and oversized bodies are answered with advice', async () => {
+    const broken = await post(RUNS, '{"input": ');
+    expect(broken.status).toBe(400);
+    expect((await detailOf(broken)).detail).toContain('not valid JSON');
+    const id = await post('/api/threads/a%2Fb/runs', {});
+    expect(id.status).toBe(422);
+    expect((await post(`/api/threads/${'x'.repeat(65)}/runs`, {})).status).toBe(422);
+    const large = await rawRequest(fixture.port, {
+      method: 'POST',
+      path: RUNS,
+      headers: { host: '127.0.0.1', 'content-type': 'application/json', 'content-length': String(21 * 1024 * 1024) },
+      body: '{',
+    }).catch((error: unknown) => String(error));
+    expect(large).toMatchObject({ status: 413 });
+    expect((await post(RUNS, Buffer.from([0x22, 0xff, 0x22]).toString('latin1'))).status).toBe(422);
+  });
+
+  test('unknown addresses and methods are answered as JSON with the nearest', async () => {
+    const unknown = await fetch(`${fixture.url}/api/thread/search`);
+    expect(unknown.status).toBe(404);
+    expect((await detailOf(unknown)).detail).toContain('Did you mean "/threads/search"');
+    const method = await fetch(`${fixture.url}/api/threads/x/copy`);
+    expect((await detailOf(method)).detail).toContain('POST');
+  });
+
+  test('faults inside leak nothing', async () => {
+    fixture.runs.admission = () => {
+      throw new Error('SELECT * FROM /root/secret');
+    };
+    const plain = await post(RUNS, {});
+    expect(plain.status).toBe(500);
+    expect(await plain.text()).not.toContain('SELECT');
+    fixture.runs.admission = () => {
+      throw new ReindeerError('store_unavailable', '/home/me/.reindeer/data.db is busy', {
+        retryable: true,
+        detail: { file: '/home/me' },
+      });
+    };
+    const store = await post(RUNS, {});
+    expect(store.status).toBe(503);
+    expect(store.headers.get('retry-after')).toBe('2');
+    expect(await store.text()).not.toContain('/home/me');
+  });
+});
+
+describe('streaming', () => {
+  test(
+    'the SDK streams a run: run id from Content-Location, metadata first, end last',
+    verifies('API-03'),
+    async () => {
+      const created: unknown[] = [];
+      const events: unknown[] = [];
+      for await (const part of client().runs.stream('thread-1', 'lead_agent', {
+        input: { messages: [] },
+        streamMode: ['values', 'custom'],
+        onRunCreated: (run) => created.push(run),
+      }))
+        events.push(part.event);
+      const [run] = [...fixture.runs.rows.values()];
+      expect(created).toEqual([{ run_id: run?.runId, thread_id: 'thread-1' }]);
+      expect(events[0]).toBe('metadata');
+      expect(events.at(-1)).toBe('end');
+      expect(run?.request.streamModes).toEqual(['values', 'custom']);
+      expect(run?.onDisconnect).toBe('cancel');
+    },
+  );
+
+  test('headers are exactly those that clients and proxies need', verifies('API-03'), async () => {
+    const response = await post('/api/langgraph/threads/thread-1/runs/stream', { stream_resumable: true });
+    const [run] = [...fixture.runs.rows.values()];
+    expect(response.headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
+    expect(response.headers.get('content-location')).toBe(`/api/threads/thread-1/runs/${run?.runId}`);
+    expect(response.headers.get('location')).toBe(`/threads/thread-1/runs/${run?.runId}/stream`);
+    expect(response.headers.get('x-accel-buffering')).toBe('no');
+    expect(response.headers.get('x-content-type-options')).toBe('nosniff');
+    expect(run?.onDisconnect).toBe('continue');
+    expect(await response.text()).toBe(
+      `event: metadata\ndata: {"run_id":"${run?.runId}","thread_id":"thread-1"}\n\nid: e-1\nevent: values\ndata: {"messages":[]}\n\nevent: end\ndata: null\n\n`,
+    );
+    expect(fixture.runs.disconnections).toEqual([]);
+  });
+
+  test('a client that leaves is reported once, after its stream was released', verifies('RS-16'), async () => {
+    const released = Promise.withResolvers<void>();
+    const reported = Promise.withResolvers<void>();
+    fixture.runs.onDisconnected = () => reported.resolve();
+    fixture.runs.source = async function* (input) {
+      try {
+        yield { id: 'e-1', event: 'values', data: '{}' };
+        await new Promise<void>((resolve) => input.signal.addEventListener('abort', () => resolve(), { once: true }));
+      } finally {
+        released.resolve();
+      }
+    };
+    const controller = new AbortController();
+    const response = await fetch(`${fixture.url}${RUNS}/stream`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{}',
+      signal: controller.signal,
+    });
+    const reader = response.body?.getReader();
+    await reader?.read();
+    controller.abort();
+    await released.promise;
+    await reported.promise;
+    expect(fixture.runs.disconnections).toHaveLength(1);
+    expect(fixture.runs.cancels).toEqual([]);
+  });
+
+  test('`cancel_on_disconnect` cancels when this reader leaves', async () => {
+    const reported = Promise.withResolvers<void>();
+    fixture.runs.onDisconnected = () => reported.resolve();
+    fixture.runs.rows.set('run-1', makeRun());
+    fixture.runs.source = async function* (input) {
+      yield { id: 'e-1', event: 'values', data: '{}' };
+      await new Promise<void>((resolve) => input.signal.addEventListener('abort', () => resolve(), { once: true }));
+    };
+    const controller = new AbortController();
+    const response = await fetch(
+      `${fixture.url}${RUNS}/run-1/stream?cancel_on_disconnect=1&stream_mode=values&stream_mode=custom`,
+      { headers: { 'last-event-id': '-1' }, signal: controller.signal },
+    );
+    await response.body?.getReader().read();
+    controller.abort();
+    await reported.promise;
+    expect(fixture.runs.cancels).toEqual([{ runId: 'run-1', action: 'interrupt', wait: false }]);
+    expect(fixture.runs.streams[0]).toMatchObject({ lastEventId: '-1', modes: ['values', 'custom'] });
+  });
+
+  test(
+    'a slow reader makes the source wait instead of filling memory, and is let go in the end',
+    verifies('RS-21'),
+    async () => {
+      const patient = await startFixture({ stalledMs: 300 });
+      try {
+        patient.runs.rows.set('run-1', makeRun());
+        patient.threads.add('thread-1');
+        const chunk = 'x'.repeat(64 * 1024);
+        let produced = 0;
+        const ended = Promise.withResolvers<void>();
+        const reported = Promise.withResolvers<void>();
+        patient.runs.onDisconnected = () => reported.resolve();
+        patient.runs.source = async function* () {
+          try {
+            for (;;) {
+              produced += 1;
+              yield { id: `e-${produced}`, event: 'values', data: chunk };
+            }
+          } finally {
+            ended.resolve();
+          }
+        };
+        const socket = connect(patient.port, '127.0.0.1');
+        socket.on('error', () => {});
+        socket.write(`GET ${RUNS}/run-1/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`);
+        await new Promise<void>((resolve) => socket.once('data', () => resolve()));
+        socket.pause();
+        // Endless data and a reader that takes nothing: what was produced is what the socket buffers hold.
+        await ended.promise;
+        await reported.promise;
+        expect(produced).toBeLessThan(400);
+        socket.destroy();
+      } finally {
+        await patient.close();
+      }
+    },
+  );
+
+  test('heartbeats are comments; a source that fails ends with error and end', verifies('RS-07'), async () => {
+    fixture.runs.source = async function* () {
+      yield 'heartbeat' as const;
+      throw new ReindeerError('store_unavailable', 'secret path');
+    };
+    const text = await (await post(`${RUNS}/stream`, {})).text();
+    expect(text.startsWith(': heartbeat\n\nevent: error\ndata: {"error":"store_unavailable"')).toBe(true);
+    expect(text.endsWith('event: end\ndata: null\n\n')).toBe(true);
+    expect(text).not.toContain('secret path');
+  });
+
+  test('attaching needs the run of this thread', verifies('SEC-01'), async () => {
+    fixture.runs.rows.set('run-1', makeRun({ userId: 'somebody' }));
+    fixture.runs.rows.set('run-2', makeRun({ runId: 'run-2', threadId: 'other' }));
+    for (const run of ['run-1', 'run-2', 'none'])
+      for (const path of ['', '/stream', '/join', '/messages', '/events'])
+        expect((await fetch(`${fixture.url}${RUNS}/${run}${path}`)).status).toBe(404);
+    expect((await post(`${RUNS}/run-1/cancel`, '')).status).toBe(404);
+    expect(fixture.runs.cancels).toEqual([]);
+  });
+});
+
+describe('waiting and joining', () => {
+  test('wait answers the final values and names the run at once', async () => {
+    fixture.threads.states.set('thread-1', [
+      {
+        ...makeState('thread-1', 'c1', { messages: [], title: 'T', __pregel: 1 }),
+        interrupts: [{ id: 'i', value: 1 }],
+      },
+    ]);
+    const response = await post(`${RUNS}/wait`, {});
+    expect(response.headers.get('content-location')).toMatch(/^\/api\/threads\/thread-1\/runs\/[^/]+$/);
+    expect(await response.json()).toEqual({ messages: [], title: 'T', __interrupt__: [{ id: 'i', value: 1 }] });
+  });
+
+  test('a failed run makes the SDK throw its message', async () => {
+    fixture.runs.joined = async (run) => ({ ...run, status: 'error', error: 'The model failed.' });
+    await expect(client().runs.wait('thread-1', 'lead_agent', { input: null })).rejects.toThrow('The model failed.');
+  });
+
+  test('a long wait keeps the line alive with spaces', async () => {
+    const quick = await startFixture({ heartbeatMs: 5 });
+    try {
+      quick.threads.add('thread-1');
+      const release = Promise.withResolvers<void>();
+      quick.runs.joined = async (run) => {
+        await release.promise;
+        return { ...run, status: 'success' };
+      };
+      const response = await fetch(`${quick.url}${RUNS}/wait`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: '{}',
+      });
+      const reader = response.body?.getReader();
+      const first = await reader?.read();
+      expect(new TextDecoder().decode(first?.value)).toMatch(/^ +$/);
+      release.resolve();
+      let rest = '';
+      for (let part = await reader?.read(); part?.done === false; part = await reader?.read())
+        rest += new TextDecoder().decode(part.value);
+      expect(JSON.parse(rest)).toEqual({});
+    } finally {
+      await quick.close();
+    }
+  });
+
+  test('join answers JSON, or the stream when asked for it', async () => {
+    fixture.runs.rows.set('run-1', makeRun());
+    fixture.threads.states.set('thread-1', [makeState('thread-1', 'c1', { title: 'T' })]);
+    expect(await client().runs.join('thread-1', 'run-1')).toEqual({ title: 'T' });
+    const stream = await fetch(`${fixture.url}${RUNS}/run-1/join`, {
+      headers: { accept: 'text/event-stream', 'last-event-id': 'e-1' },
+    });
+    expect(await stream.text()).toContain('event: end');
+    expect(fixture.runs.streams[0]?.lastEventId).toBe('e-1');
+  });
+
+  test('a waiting client that leaves is reported', async () => {
+    const reported = Promise.withResolvers<void>();
+    fixture.runs.onDisconnected = () => reported.resolve();
+    fixture.runs.joined = (_, signal) =>
+      new Promise((resolve) => signal?.addEventListener('abort', () => resolve(null), { once: true }));
+    const controller = new AbortController();
+    const response = await fetch(`${fixture.url}${RUNS}/wait`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{}',
+      signal: controller.signal,
+    });
+    expect(response.status).toBe(200);
+    controller.abort();
+    await response.text().catch(() => '');
+    await reported.promise;
+  });
+});
+
+describe('cancelling', () => {
+  beforeEach(() => {
+    fixture.runs.rows.set('run-1', makeRun());
+  });
+
+  test('202 at once, 204 when stopped, 202 when something still runs', verifies('API-05'), async () => {
+    expect((await post(`${RUNS}/run-1/cancel`, '')).status).toBe(202);
+    expect((await post(`${RUNS}/run-1/cancel?wait=1&action=rollback`, '')).status).toBe(204);
+    expect(fixture.runs.cancels).toEqual([
+      { runId: 'run-1', action: 'interrupt', wait: false },
+      { runId: 'run-1', action: 'rollback', wait: true },
+    ]);
+    fixture.runs.cancelResult = (run) => ({ outcome: 'accepted', run, stopped: false, stillRunning: ['bash'] });
+    const still = await post(`${RUNS}/run-1/cancel?wait=true`, '');
+    expect(still.status).toBe(202);
+    expect(await still.json()).toEqual({ run_id: 'run-1', stopped: false, still_running: ['bash'] });
+    await client().runs.cancel('thread-1', 'run-1', false);
+  });
+
+  test('an ended run is told apart from everything else', async () => {
+    fixture.runs.cancelResult = (run) => ({ outcome: 'terminal', run: { ...run, status: 'success' } });
+    const response = await post(`${RUNS}/run-1/cancel`, '');
+    expect(response.status).toBe(409);
+    const body = await bodyOf(response);
+    expect(body.detail).toContain('is not cancellable');
+    expect(body.info).toEqual({ reason: 'terminal', status: 'success' });
+    expect((await post(`${RUNS}/none/cancel`, '')).status).toBe(404);
+    expect((await post(`${RUNS}/run-1/cancel?action=explode`, '')).status).toBe(422);
+  });
+
+  test('a GET cannot cancel: pages elsewhere can cause GETs', verifies('SEC-02'), async () => {
+    expect((await fetch(`${fixture.url}${RUNS}/run-1/stream?action=interrupt`)).status).toBe(400);
+    expect(fixture.runs.cancels).toEqual([]);
+    expect((await post(`${RUNS}/run-1/stream?action=interrupt&wait=1`, '')).status).toBe(204);
+  });
+
+  test('several runs at once, as the SDK asks', async () => {
+    await client().runs.cancelMany({ threadId: 'thread-1', runIds: ['run-1'], action: 'interrupt' });
+    expect(fixture.runs.cancels).toHaveLength(1);
+  });
+
+  test('an active run is not deleted, a finished one is', async () => {
+    await expect(client().runs.delete('thread-1', 'run-1')).rejects.toThrow('409');
+    fixture.runs.rows.set('run-1', makeRun({ acknowledged: true, status: 'success' }));
+    await client().runs.delete('thread-1', 'run-1');
+    expect(await client().runs.list('thread-1')).toEqual([]);
+  });
+});
+
+describe('runs without a thread', () => {
+  test('make their own, or use the configured one', async () => {
+    await client().runs.wait(null, 'lead_agent', { input: null });
+    await post('/api/runs', { config: { configurable: { thread_id: 'mine' } } });
+    expect(fixture.runs.created.map((run) => [run.threadId, run.createThread])).toEqual([
+      [null, true],
+      ['mine', true],
+    ]);
+    expect((await post('/api/runs', { config: { configurable: { thread_id: '../x' } } })).status).toBe(422);
+    const parts: string[] = [];
+    for await (const part of client().runs.stream(null, 'lead_agent', { input: null })) parts.push(part.event);
+    expect(parts).toEqual(['metadata', 'values', 'end']);
+  });
+});
