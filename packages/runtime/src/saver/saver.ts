@@ -216,6 +216,8 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
   }
 
   override async getTuple(config: RunnableConfig): Promise<CheckpointTuple | undefined> {
+    // Without a thread there is nothing to find; LangGraph asks so for graphs that keep no state.
+    if (text(config.configurable?.thread_id) === null) return undefined;
     const { threadId, ns, checkpointId } = address(config);
     const loaded = await this.#store.load({ threadId, ns, checkpointId });
     if (loaded === null) return undefined;
