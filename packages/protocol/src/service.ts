@@ -62,8 +62,11 @@ export interface StateSnapshot {
 }
 
 export interface RunService {
-  /** Admits and attaches a worker with nothing in between (RA-21). */
-  create(input: CreateRun): Promise<AdmissionResult>;
+  /**
+   * Admits and attaches a worker with nothing in between (RA-21). When `signal` fires before the answer, the admission is closed
+   * (its row is terminal) and the signal's reason is thrown (RA-17).
+   */
+  create(input: CreateRun, signal?: AbortSignal): Promise<AdmissionResult>;
   get(input: { runId: string; threadId: string; userId: string }): Promise<Run | null>;
   list(input: {
     threadId: string;

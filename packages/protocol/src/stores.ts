@@ -47,7 +47,10 @@ export interface Thread {
   readonly userId: string;
   readonly metadata: JsonObject;
   readonly title: string | null;
-  /** Derived at every read, never stored: busy ⇔ a run is active; else from the newest acknowledged run (S5). */
+  /**
+   * Derived at every read, never stored: busy ⇔ a run is active; else from the newest acknowledged run (S5). A run that ended
+   * `success` with stop reason `interrupt` stopped to ask something: the thread is `interrupted`.
+   */
   readonly status: ThreadStatus;
   readonly createdAt: number;
   readonly updatedAt: number;
@@ -150,7 +153,8 @@ export interface RunStore {
    */
   start(input: {
     fence: Fence;
-    checkpointBefore: string;
+    /** `''` = the thread had no checkpoint; null = it could not be captured, which disables a rollback (RB-02). */
+    checkpointBefore: string | null;
     now: number;
   }): Promise<
     | { readonly outcome: 'started'; readonly run: Run }

@@ -20,7 +20,8 @@ export function memoryThreadStore(database: MemoryDatabase, transact: Transact):
       if (!row.run.acknowledged) continue;
       if (newest === null || row.run.createdAt >= newest.run.createdAt) newest = row;
     }
-    if (newest === null || newest.run.status === 'success') return 'idle';
+    if (newest === null) return 'idle';
+    if (newest.run.status === 'success') return newest.run.stopReason === 'interrupt' ? 'interrupted' : 'idle';
     return newest.run.status === 'interrupted' ? 'interrupted' : 'error';
   };
 

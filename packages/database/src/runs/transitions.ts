@@ -21,7 +21,7 @@ import { findRun } from './rows.ts';
 type Input<M extends keyof RunStore> = Parameters<RunStore[M]>[0];
 type Output<M extends keyof RunStore> = Awaited<ReturnType<RunStore[M]>>;
 
-const startRun = defineStatement((db, p: { runId: string; token: string; checkpointBefore: string; now: number }) =>
+const startRun = defineStatement((db, p: { runId: string; token: string; checkpointBefore: string | null; now: number }) =>
   db
     .updateTable('runs')
     .set({

@@ -16,7 +16,8 @@ const STATUS = sql<string>`case
   when exists (select 1 from runs where runs.thread_id = threads.thread_id and runs.kind = 'run' and runs.status in ('pending', 'running'))
     then 'busy'
   else coalesce((
-    select case runs.status when 'success' then 'idle' when 'interrupted' then 'interrupted' else 'error' end
+    select case when runs.status = 'success' and runs.stop_reason = 'interrupt' then 'interrupted' else
+      case runs.status when 'success' then 'idle' when 'interrupted' then 'interrupted' else 'error' end end
     from runs
     where runs.thread_id = threads.thread_id and runs.kind = 'run' and runs.acknowledged = 1
     order by runs.created_at desc, runs.admission desc limit 1), 'idle')

@@ -1,0 +1,58 @@
+import type { Clock, Effects } from '@reindeer/protocol';
+import { ReindeerError } from '@reindeer/protocol';
+import { Bell, settledWithin } from '../common/waiting.ts';
+
+/**
+ * The registry of what one attempt still does to the world (D6). LangGraph gives up its stream milliseconds after an abort while
+ * tool bodies run on; a run has *stopped* when nothing is registered here any more.
+ *
+ * States: open → closed. Closed is final: `track` refuses, so that no effect starts after a cancel. Work that was registered
+ * before stays registered until its own promise settles, whatever the abort did to those who waited for it.
+ */
+export class EffectsRegistry implements Effects {
+  readonly #clock: Clock;
+  readonly #live = new Map<number, string>();
+  readonly #empty = new Bell();
+  #next = 1;
+  #closed = false;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  async track<T>(name: string, work: () => Promise<T>): Promise<T> {
+    if (this.#closed) throw new ReindeerError('aborted', `Not started, because the run is stopping: ${name}`);
+    const id = this.#next;
+    this.#next += 1;
+    this.#live.set(id, name);
+    try {
+      return await work();
+    } finally {
+      this.#live.delete(id);
+      if (this.#live.size === 0) this.#empty.ring();
+    }
+  }
+
+  /** From now on nothing starts. Idempotent. */
+  close(): void {
+    this.#closed = true;
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  live(): readonly string[] {
+    return [...this.#live.values()];
+  }
+
+  async stopped(timeoutMs: number): Promise<readonly string[]> {
+    const deadline = this.#clock.monotonic() + timeoutMs;
+    while (this.#live.size > 0) {
+      const left = deadline - this.#clock.monotonic();
+      if (left <= 0) break;
+      await settledWithin(this.#clock, this.#empty.next(), left);
+    }
+    return this.live();
+  }
+}

@@ -1,0 +1,137 @@
+import type { Run, RunStore, Surroundings } from '@reindeer/protocol';
+import { newToken } from '@reindeer/protocol';
+
+export interface RecoverySettings {
+  readonly instanceId: string;
+  readonly leaseMs: number;
+  readonly graceMs: number;
+  readonly sweepMs: number;
+}
+
+/** A run or reservation that was taken over. `grantedAt`: monotonic time of the request, for the lease keeper. */
+export interface ClaimedRun {
+  readonly run: Run;
+  readonly token: string;
+  readonly grantedAt: number;
+}
+
+/** Rows per claim; a sweep goes on while claims come back full. */
+const CLAIM = 64;
+
+/**
+ * Takes over runs whose holder is gone: lease missing, or expired for longer than the grace (RL-17), at the moment of the write. The
+ * claim is one conditional statement, so two sweeping instances never both get a row (RL-18), and a row that was renewed is
+ * never taken (RL-19). What this process holds is left alone (RL-20).
+ *
+ * One sweep at a time: a call during a sweep gets that sweep, and one more follows (RL-10). A failure of one recovered run is
+ * logged and stops nothing (RL-24).
+ */
+export class Recovery {
+  readonly #runs: Pick<RunStore, 'claimOrphans'>;
+  readonly #surroundings: Surroundings;
+  readonly #settings: RecoverySettings;
+  readonly #held: () => readonly string[];
+  readonly #onClaimed: (claimed: ClaimedRun) => void | Promise<void>;
+  readonly #stopped = new AbortController();
+  #current: Promise<number> | null = null;
+  #loop: Promise<void> | null = null;
+
+  constructor(parts: {
+    runs: Pick<RunStore, 'claimOrphans'>;
+    surroundings: Surroundings;
+    settings: RecoverySettings;
+    /** Run ids that this process holds. */
+    held: () => readonly string[];
+    onClaimed: (claimed: ClaimedRun) => void | Promise<void>;
+  }) {
+    this.#runs = parts.runs;
+    this.#surroundings = parts.surroundings;
+    this.#settings = parts.settings;
+    this.#held = parts.held;
+    this.#onClaimed = parts.onClaimed;
+  }
+
+  /**
+   * Before the first admission: also claims, at once, what an earlier process with our instance id held (D12), whatever its lease says.
+   * @returns how many rows were taken over.
+   * @throws ReindeerError `store_unavailable` when the store cannot answer.
+   */
+  async atStart(): Promise<number> {
+    return this.#claimAll([this.#settings.instanceId]);
+  }
+
+  /** Claims what has expired. Never rejects; answers how many rows were taken over. Single-flight. */
+  sweep(): Promise<number> {
+    if (this.#stopped.signal.aborted) return Promise.resolve(0);
+    this.#current ??= this.#claimAll([])
+      .catch((error: unknown) => {
+        this.#surroundings.logger.warn('expired runs could not be looked for; the next sweep tries again', {
+          error: String(error),
+        });
+        return 0;
+      })
+      .finally(() => {
+        this.#current = null;
+      });
+    return this.#current;
+  }
+
+  start(): void {
+    this.#loop ??= this.#sweepLoop();
+  }
+
+  /** Ends the sweeps and waits for the one under way. Idempotent. */
+  async stop(): Promise<void> {
+    this.#stopped.abort();
+    await this.#loop;
+    await this.#current;
+  }
+
+  async #claimAll(deadOwners: readonly string[]): Promise<number> {
+    const { clock, random } = this.#surroundings;
+    const { instanceId, leaseMs, graceMs } = this.#settings;
+    let total = 0;
+    while (!this.#stopped.signal.aborted) {
+      const grantedAt = clock.monotonic();
+      const now = clock.now();
+      const claimed = await this.#runs.claimOrphans({
+        owner: instanceId,
+        tokens: Array.from({ length: CLAIM }, () => newToken(random)),
+        leaseExpiresAt: now + leaseMs,
+        graceMs,
+        deadOwners,
+        skipRunIds: this.#held(),
+        now,
+      });
+      for (const { run, token } of claimed) await this.#handOver({ run, token, grantedAt });
+      total += claimed.length;
+      if (claimed.length < CLAIM) break;
+    }
+    return total;
+  }
+
+  async #handOver(claimed: ClaimedRun): Promise<void> {
+    try {
+      await this.#onClaimed(claimed);
+    } catch (error) {
+      this.#surroundings.logger.error('a run that was taken over could not be continued', {
+        runId: claimed.run.runId,
+        threadId: claimed.run.threadId,
+        error: String(error),
+      });
+    }
+  }
+
+  async #sweepLoop(): Promise<void> {
+    const { clock } = this.#surroundings;
+    try {
+      while (!this.#stopped.signal.aborted) {
+        await clock.sleep(this.#settings.sweepMs, this.#stopped.signal);
+        // Not awaited: a hung store must not keep `stop` from ending the loop.
+        void this.sweep();
+      }
+    } catch (error) {
+      if (!this.#stopped.signal.aborted) throw error;
+    }
+  }
+}

@@ -1,0 +1,33 @@
+import type { Fence, GraphFactory, Run, Stores, Surroundings } from '@reindeer/protocol';
+import type { Packer } from '../saver/index.ts';
+import type { RuntimeSettings } from '../settings.ts';
+
+/** Makes the LangGraph checkpointer of one attempt (with its fence), or for reading and editing state (without). */
+export type SaverFor = (input: {
+  readonly threadId: string;
+  readonly fence: Fence | null;
+  /** Names the node of a task for `update` facts. */
+  readonly taskName?: (taskId: string) => string | undefined;
+  /** Shared with the attempt's tool journal, so that a message is serialized once. */
+  readonly packer?: Packer;
+}) => unknown;
+
+/** Called around runs; failures are logged and change nothing. */
+export interface RuntimeHooks {
+  /** A run was admitted here: a good time to warm what it will need. */
+  onAdmitted?(run: Run): void | Promise<void>;
+  /** Exactly once per run, by the holder that acknowledged it. */
+  onFinished?(run: Run): void | Promise<void>;
+  /** The thread's rows are gone; files and sandboxes may go too. */
+  onThreadDeleted?(thread: { readonly threadId: string; readonly userId: string }): void | Promise<void>;
+}
+
+/** What all parts of the run manager share. */
+export interface RunParts {
+  readonly stores: Stores;
+  readonly graphs: ReadonlyMap<string, GraphFactory>;
+  readonly surroundings: Surroundings;
+  readonly settings: RuntimeSettings;
+  readonly saverFor: SaverFor;
+  readonly hooks: RuntimeHooks;
+}

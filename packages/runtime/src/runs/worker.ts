@@ -1,0 +1,254 @@
+import type { Run } from '@reindeer/protocol';
+import { ReindeerError } from '@reindeer/protocol';
+import { retry } from '../common/retry.ts';
+import { settledWithin } from '../common/waiting.ts';
+import type { LeaseKeeper } from '../leases/keeper.ts';
+import type { RunStreams } from '../stream/streams.ts';
+import type { TokenHub } from '../stream/token-hub.ts';
+import { Attempt } from './attempt.ts';
+import type { Ending } from './ending.ts';
+import { endingOf, endingOfOrphan, failure } from './ending.ts';
+import { endingOfError, executeGraph, recursionLimitOf } from './execute.ts';
+import type { LocalRun } from './local-run.ts';
+import type { RunParts } from './ports.ts';
+import { waitForPriors } from './priors.ts';
+import type { RunRegistry } from './registry.ts';
+import { rollBack } from './rollback.ts';
+
+export interface WorkerParts extends RunParts {
+  readonly registry: RunRegistry;
+  readonly keeper: LeaseKeeper;
+  readonly streams: RunStreams;
+  readonly sweep: () => Promise<number>;
+}
+
+/** How long facts and finished effects of a run that ended by itself are waited for. */
+const SETTLE_MS = 5_000;
+
+/** `given up`: the store could not answer; the lease runs out and recovery takes the run over. */
+type Finalized = { readonly kind: 'done'; readonly run: Run } | { readonly kind: 'fenced' } | { readonly kind: 'given up' };
+
+/**
+ * Works one local run from its attachment to its acknowledgement. Never rejects; `local.settled` resolves at the end of every path (RT-10).
+ *
+ * wait for earlier runs → start the row → stream the graph → close effects and wait for them → flush facts → roll back if asked →
+ * finalize (one transaction, terminal fact inside) → settle. A stop leads from any step to the ending of its reason; a fenced run
+ * leaves without writing (RL-08). A cancel that was recorded first is adopted at the terminal write (RL-14).
+ */
+export async function work(parts: WorkerParts, local: LocalRun): Promise<void> {
+  const { logger } = parts.surroundings;
+  const { runId, threadId } = local.run;
+  const hub = parts.streams.openHub(runId, threadId);
+  try {
+    const result = await workToEnd(parts, local, hub);
+    if (result.kind === 'done') {
+      local.final = result.run;
+    } else if (result.kind === 'given up') {
+      logger.error('the end of a run could not be stored; recovery will take it over', { runId, threadId });
+    } else logger.warn('a run is held by somebody else now', { runId, threadId });
+  } catch (error) {
+    logger.error('a worker failed; recovery will take its run over', { runId, threadId, error: String(error) });
+  } finally {
+    parts.keeper.drop(local.fence);
+    parts.registry.remove(local);
+    parts.streams.closeHub(runId, hub);
+    local.settle();
+  }
+  const { final } = local;
+  if (final !== null) await callHook(parts, 'onFinished', () => parts.hooks.onFinished?.(final));
+}
+
+async function workToEnd(parts: WorkerParts, local: LocalRun, hub: TokenHub): Promise<Finalized> {
+  let attempt: Attempt | null = null;
+  let ending: Ending | null = null;
+  let run = local.run;
+  try {
+    await parts.surroundings.probe.at('run.attached', { runId: run.runId });
+    ending = local.recovered ? endingOfOrphan(run, parts.settings.maxAttempts) : null;
+    if (ending === null) {
+      await waitForPriors(parts, parts.registry, local, parts.sweep);
+      const started = await startRow(parts, local);
+      run = started.run;
+      if (started.outcome === 'cancelled') local.stop(stopOf(run));
+      local.signal.throwIfAborted();
+      local.phase = 'running';
+      attempt = new Attempt(parts, local, run, hub);
+      ending = await streamGraph(parts, local, attempt);
+    }
+  } catch (error) {
+    // A stop decides below; what it made the graph throw says nothing.
+    if (local.stopReason === null) {
+      parts.surroundings.logger.warn('a run failed', { runId: run.runId, error: describe(error) });
+      ending = endingOfError(error, recursionLimitOf(parts, run));
+    }
+  }
+  local.phase = 'finalizing';
+  await quiet(parts, local, attempt, hub);
+  try {
+    return await finalize(parts, local, { run, attempt, ending });
+  } finally {
+    attempt?.recorder.abandon();
+  }
+}
+
+const describe = (error: unknown): string => (error instanceof Error ? (error.stack ?? error.message) : String(error));
+
+const stopOf = (run: Run): Parameters<LocalRun['stop']>[0] =>
+  run.status === 'interrupted'
+    ? { kind: 'superseded', action: run.cancelAction ?? 'interrupt' }
+    : { kind: 'cancelled', action: run.cancelAction ?? 'interrupt' };
+
+async function startRow(parts: WorkerParts, local: LocalRun): Promise<{ outcome: 'started' | 'cancelled'; run: Run }> {
+  const { stores, surroundings, settings } = parts;
+  const { clock, logger } = surroundings;
+  const { threadId, runId } = local.run;
+  const plan = { tries: settings.writeTries, backoffMs: settings.writeBackoffMs };
+  let checkpointBefore: string | null = null;
+  // Only before the first attempt: later the head may be this run's own work, and no target of its rollback.
+  if (local.run.attempt === 0) {
+    try {
+      const head = await retry(clock, plan, () => stores.checkpoints.load({ threadId, ns: '', checkpointId: null }));
+      checkpointBefore = head?.checkpointId ?? '';
+    } catch (error) {
+      // The run goes on, a rollback of it will not (RB-02).
+      logger.warn('the state before a run could not be captured', { runId, error: String(error) });
+    }
+  }
+  await surroundings.probe.at('run.before-start', { runId });
+  local.signal.throwIfAborted();
+  // Repeating it is safe: a row that runs under this very token answers `started` again.
+  const answer = await retry(
+    clock,
+    plan,
+    () => stores.runs.start({ fence: local.fence, checkpointBefore, now: clock.now() }),
+    () => local.fenced,
+  );
+  if (answer.outcome !== 'fenced') return answer;
+  local.stop({ kind: 'fenced' });
+  throw new ReindeerError('fenced', 'The run is held by somebody else now.');
+}
+
+async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt): Promise<Ending> {
+  const { clock } = parts.surroundings;
+  const { run } = attempt;
+  const factory = parts.graphs.get(run.assistantId);
+  if (factory === undefined) {
+    return failure(`There is no assistant "${run.assistantId}" on this server; choose one of ${[...parts.graphs.keys()].join(', ')}.`);
+  }
+  const saver = parts.saverFor({
+    threadId: run.threadId,
+    fence: local.fence,
+    taskName: (taskId) => attempt.taskName(taskId),
+    packer: attempt.packer,
+  });
+  const timer = new AbortController();
+  if (parts.settings.runTimeoutMs !== null) {
+    clock.sleep(parts.settings.runTimeoutMs, timer.signal).then(
+      () => local.stop({ kind: 'timeout' }),
+      () => undefined,
+    );
+  }
+  try {
+    return await executeGraph(parts, attempt, factory, saver);
+  } finally {
+    timer.abort();
+  }
+}
+
+/** Nothing of the run acts any more, or the bound has passed: only then may rollback and terminal write follow (D6). */
+async function quiet(parts: WorkerParts, local: LocalRun, attempt: Attempt | null, hub: TokenHub): Promise<void> {
+  const { logger, probe } = parts.surroundings;
+  const { runId } = local.run;
+  hub.flush();
+  local.effects.close();
+  const wait = local.stopReason === null ? SETTLE_MS : parts.settings.stopWaitMs;
+  const left = await local.effects.stopped(wait);
+  if (left.length > 0) logger.warn('a run ends while something of it still runs', { runId, effects: left });
+  if (attempt !== null && !local.fenced) {
+    const written = await attempt.recorder.drain(SETTLE_MS);
+    if (!written || attempt.recorder.dropped > 0) {
+      logger.warn('events of a run were not stored', { runId, dropped: attempt.recorder.dropped });
+    }
+  }
+  await probe.at('run.before-finalize', { runId });
+}
+
+async function finalize(
+  parts: WorkerParts,
+  local: LocalRun,
+  work: { readonly run: Run; readonly attempt: Attempt | null; readonly ending: Ending | null },
+): Promise<Finalized> {
+  const { stores, surroundings, settings } = parts;
+  const { clock } = surroundings;
+  const plan = { tries: settings.writeTries, backoffMs: settings.writeBackoffMs };
+  const touched = work.attempt !== null || work.run.attempt > 0;
+  const { run } = work;
+  const outcome = work.attempt?.outcome;
+  let { ending } = work;
+  for (;;) {
+    if (local.fenced) return { kind: 'fenced' };
+    // A run that ended by itself keeps its ending although it was told to stop meanwhile; the row decides (RL-14).
+    ending ??= local.stopReason === null ? null : endingOf(local.stopReason, run, touched);
+    if (ending?.rollback) ending = await rollBack(parts, local, run, ending);
+    if (ending === null || local.fenced) return { kind: 'fenced' };
+    const { status, error, stopReason, cancel } = ending;
+    let unanswered = 0;
+    const write = async () => {
+      unanswered += 1;
+      const answer = await stores.runs.finalize({
+        fence: local.fence,
+        status,
+        error,
+        stopReason: stopReason ?? outcome?.stopReason ?? null,
+        usage: outcome?.usage ?? run.usage,
+        unlessCancelled: !cancel,
+        now: clock.now(),
+      });
+      unanswered -= 1;
+      return answer;
+    };
+    try {
+      local.writesEnd = true;
+      const answer = await retry(clock, plan, write, () => local.fenced);
+      local.writesEnd = false;
+      if (answer.outcome === 'finalized') return { kind: 'done', run: answer.run };
+      // Acknowledged already: by our own write whose answer was lost, or else by somebody who took the run over.
+      if (answer.outcome === 'terminal' && unanswered > 0) return { kind: 'done', run: answer.run };
+      if (answer.outcome === 'cancel_requested') {
+        local.adopt(answer.action);
+        ending = null;
+        continue;
+      }
+      local.stop({ kind: 'fenced' });
+      return { kind: 'fenced' };
+    } catch (error) {
+      surroundings.logger.error('a terminal write failed', { runId: run.runId, error: describe(error) });
+      return local.fenced ? { kind: 'fenced' } : { kind: 'given up' };
+    }
+  }
+}
+
+/** Runs a hook of the host; its failure is logged and changes nothing (RT-11). */
+export async function callHook(
+  parts: Pick<RunParts, 'surroundings'>,
+  name: string,
+  hook: () => void | Promise<void>,
+): Promise<void> {
+  try {
+    await settledOrLate(parts, name, Promise.resolve(hook()));
+  } catch (error) {
+    parts.surroundings.logger.error('a hook failed', { hook: name, error: describe(error) });
+  }
+}
+
+const HOOK_MS = 5_000;
+
+async function settledOrLate(
+  parts: Pick<RunParts, 'surroundings'>,
+  name: string,
+  hook: Promise<void>,
+): Promise<void> {
+  if (await settledWithin(parts.surroundings.clock, hook, HOOK_MS)) return hook;
+  parts.surroundings.logger.warn('a hook takes long and is no longer waited for', { hook: name });
+  hook.catch(() => undefined);
+}

@@ -1,0 +1,116 @@
+import type { Clock, Fact, Log } from '@reindeer/protocol';
+import { Bell } from '../common/waiting.ts';
+
+/** Facts kept in memory for readers at the tail; older ones are read from the log. */
+const WINDOW = 256;
+const PAGE = 200;
+const PAGE_BYTES = 4 * 1024 * 1024;
+
+export interface Read {
+  readonly facts: readonly Fact[];
+  /** The reader knows everything of the run up to this sequence once it has taken `facts`. */
+  readonly through: number;
+  /** Nothing more stood in the log when it was read. */
+  readonly exhausted: boolean;
+}
+
+/**
+ * The facts of one run for all its readers in this process. Readers at the tail share one read of the log and one window in memory; a
+ * reader that is behind reads the log itself and slows nobody (RS-21). Hints and polls only mark the window as stale and ring
+ * the bell: what a reader gets always comes from the log (RS-11).
+ */
+export class RunFeed {
+  readonly bell: Bell;
+  readonly #log: Log;
+  readonly #threadId: string;
+  readonly #runId: string;
+  #window: Fact[] = [];
+  /** The window is complete for sequences above `#from`, up to `#to`. */
+  #from: number;
+  #to: number;
+  #hints = 1;
+  #seenHints = 0;
+  #reading: Promise<void> | null = null;
+  readers = 0;
+
+  constructor(parts: { log: Log; threadId: string; runId: string; from: number; bell: Bell }) {
+    this.#log = parts.log;
+    this.#threadId = parts.threadId;
+    this.#runId = parts.runId;
+    this.#from = parts.from;
+    this.#to = parts.from;
+    this.bell = parts.bell;
+  }
+
+  /** The log may have grown. */
+  hint(): void {
+    this.#hints += 1;
+    this.bell.ring();
+  }
+
+  async after(seq: number): Promise<Read> {
+    if (seq < this.#from) return this.#direct(seq);
+    const known = this.#slice(seq);
+    if (known.length > 0) return { facts: known, through: Math.max(this.#to, seq), exhausted: false };
+    if (this.#seenHints < this.#hints) {
+      this.#reading ??= this.#fill().finally(() => {
+        this.#reading = null;
+      });
+      await this.#reading;
+      if (seq < this.#from) return this.#direct(seq);
+    }
+    return { facts: this.#slice(seq), through: Math.max(this.#to, seq), exhausted: this.#seenHints >= this.#hints };
+  }
+
+  #slice(seq: number): readonly Fact[] {
+    const at = this.#window.findIndex((fact) => fact.seq > seq);
+    return at < 0 ? [] : this.#window.slice(at);
+  }
+
+  async #direct(seq: number): Promise<Read> {
+    const page = await this.#read(seq);
+    const last = page.facts.at(-1);
+    return { facts: page.facts, through: last?.seq ?? page.head, exhausted: false };
+  }
+
+  async #fill(): Promise<void> {
+    const hints = this.#hints;
+    const page = await this.#read(this.#to);
+    const last = page.facts.at(-1);
+    if (last === undefined) {
+      this.#to = Math.max(this.#to, page.head);
+      this.#seenHints = hints;
+      return;
+    }
+    this.#window.push(...page.facts);
+    this.#to = last.seq;
+    if (last.seq >= page.head) this.#seenHints = hints;
+    const surplus = this.#window.length - WINDOW;
+    if (surplus > 0) {
+      this.#from = this.#window[surplus - 1]?.seq ?? this.#from;
+      this.#window = this.#window.slice(surplus);
+    }
+  }
+
+  #read(afterSeq: number) {
+    return this.#log.read({
+      threadId: this.#threadId,
+      runId: this.#runId,
+      afterSeq,
+      limit: PAGE,
+      maxBytes: PAGE_BYTES,
+    });
+  }
+}
+
+/** Rings a feed at an interval while it has readers: hints may be lost, and runs of other processes give none. */
+export async function pollFeed(feed: RunFeed, clock: Clock, everyMs: () => number, signal: AbortSignal): Promise<void> {
+  try {
+    while (!signal.aborted) {
+      await clock.sleep(everyMs(), signal);
+      feed.hint();
+    }
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}
