@@ -1,0 +1,185 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { verifies } from '@reindeer/testkit';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { loadConfig } from './load.ts';
+import { modelsOf } from './models.ts';
+import { resolveSettings } from './settings.ts';
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'reindeer-config-'));
+});
+afterEach(() => rm(folder, { recursive: true, force: true }));
+
+const write = (text: string, name = 'config.yaml') => writeFile(join(folder, name), text);
+const load = (environment: Record<string, string> = {}, path?: string) =>
+  loadConfig({ cwd: folder, environment, path });
+const settings = async (environment: Record<string, string> = {}, line = {}) =>
+  resolveSettings(await load(environment), line);
+
+describe('finding the file', () => {
+  test('no file means defaults; a demanded file must exist', verifies('CFG-1'), async () => {
+    const loaded = await load();
+    expect([loaded.file, loaded.config, loaded.warnings]).toEqual([null, {}, []]);
+    await expect(load({}, 'other.yaml')).rejects.toMatchObject({
+      code: 'configuration',
+      message: expect.stringContaining('other.yaml does not exist'),
+    });
+    await expect(load({ REINDEER_CONFIG_PATH: 'gone.yaml' })).rejects.toMatchObject({ code: 'configuration' });
+  });
+
+  test('argument before variable before project folder', verifies('CFG-1'), async () => {
+    await write('log_level: debug');
+    await write('log_level: error', 'two.yaml');
+    await write('log_level: warning', 'three.yaml');
+    expect((await load()).config.log_level).toBe('debug');
+    expect((await load({ REINDEER_CONFIG_PATH: 'two.yaml' })).config.log_level).toBe('error');
+    expect((await load({ DEER_FLOW_CONFIG_PATH: 'two.yaml' })).config.log_level).toBe('error');
+    expect((await load({ REINDEER_CONFIG_PATH: 'two.yaml' }, 'three.yaml')).config.log_level).toBe('warning');
+    const elsewhere = await loadConfig({ cwd: tmpdir(), environment: { REINDEER_PROJECT_ROOT: folder } });
+    expect(elsewhere.config.log_level).toBe('debug');
+    await write('');
+    expect((await load()).config).toEqual({});
+  });
+
+  test('commented-out sections mean their defaults', verifies('CFG-1'), async () => {
+    await write('models:\n# - name: x\nsandbox:\nuploads:\n#  max_files: 3\nlog_level: info\n');
+    const { config, warnings } = await load();
+    expect(config).toEqual({ log_level: 'info' });
+    expect(warnings).toEqual([]);
+    expect((await settings()).uploads.maxFiles).toBe(10);
+  });
+});
+
+describe('variables', () => {
+  test(
+    'a text that starts with $ is the whole variable, at any depth; .env is below the environment',
+    verifies('CFG-2'),
+    async () => {
+      await write(
+        'models:\n  - name: a\n    api_key: $MY_KEY\n    headers:\n      - $OTHER\nserver:\n  host: $HOST_NAME\nsandbox:\n  environment:\n    PRICE: 5$\n',
+      );
+      await write('MY_KEY=from-file\nOTHER=two\nHOST_NAME="127.0.0.1"\n', '.env');
+      const { config } = await load({ MY_KEY: 'from-environment' });
+      expect(config.models?.[0]).toMatchObject({ api_key: 'from-environment', headers: ['two'] });
+      expect(config.server?.host).toBe('127.0.0.1');
+      expect(config.sandbox?.environment).toEqual({ PRICE: '5$' });
+    },
+  );
+
+  test('a missing one is named with its key and line', verifies('CFG-2'), async () => {
+    await write('log_level: info\nmodels:\n  - name: a\n    api_key: $NOT_THERE\n');
+    await expect(load()).rejects.toMatchObject({
+      code: 'configuration',
+      message: expect.stringMatching(/config\.yaml, line 4: models\.0\.api_key .*NOT_THERE/),
+    });
+  });
+
+  test('sections without effect may name variables that are not set', async () => {
+    await write('channels:\n  telegram:\n    bot_token: $TELEGRAM_TOKEN\n');
+    expect((await load()).warnings).toEqual([expect.stringContaining('channels')]);
+  });
+});
+
+describe('mistakes', () => {
+  test('unknown keys warn with the nearest known one and their line', verifies('CFG-1'), async () => {
+    await write(
+      'log_levle: info\nsandbox:\n  netwrok: host\n  image: x\nuploads:\n  colour: red\nmemory:\n  enabled: true\n',
+    );
+    const { warnings } = await load();
+    expect(warnings).toEqual([
+      expect.stringContaining('no effect in this version: memory'),
+      expect.stringMatching(/line 1: unknown key "log_levle" is ignored\. Did you mean "log_level"\?$/),
+      expect.stringMatching(/line 3: unknown key "sandbox\.netwrok" is ignored\. Did you mean "network"\?$/),
+      expect.stringMatching(/line 6: unknown key "uploads\.colour" is ignored\.$/),
+    ]);
+  });
+
+  test('wrong values name key, line and what is allowed', verifies('CFG-1', 'GW-01'), async () => {
+    await write('log_level: loud\nserver:\n  port: 99999\nsandbox:\n  network: some\nmodels:\n  - model: x\n');
+    const error = (await load().catch((thrown: unknown) => thrown)) as Error;
+    expect(error.message.split('\n')).toEqual([
+      expect.stringMatching(/line 1: log_level must be one of: debug, info, warning/),
+      expect.stringMatching(/line 7: models\.0\.name must be text/),
+      expect.stringMatching(/line 5: sandbox\.network must be one of: none, host/),
+      expect.stringMatching(/line 3: server\.port must be from 0 to 65535/),
+    ]);
+  });
+
+  test('what is not YAML is named with its line', async () => {
+    await write('log_level: info\nmodels: [a\nb: c\n');
+    await expect(load()).rejects.toMatchObject({
+      message: expect.stringMatching(/line [234], column \d+: this is not valid YAML/),
+    });
+    await write('- just\n- a list\n');
+    await expect(load()).rejects.toMatchObject({ code: 'configuration' });
+    await write(
+      'a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n',
+    );
+    await expect(load()).rejects.toMatchObject({ code: 'configuration' });
+  });
+});
+
+describe('settings', () => {
+  test('defaults: loopback, port 2026, data below the project, demo model', verifies('SEC-09'), async () => {
+    const found = await settings();
+    expect(found.server).toMatchObject({ host: '127.0.0.1', port: 2026, loopback: true, token: null });
+    expect(found.home).toBe(join(folder, '.reindeer'));
+    expect(found.databaseFolder).toBe(join(folder, '.reindeer', 'data'));
+    expect(found.models).toMatchObject([{ name: 'demo', use: 'demo' }]);
+    expect(found.sandbox.provider).toBe('bubblewrap');
+    expect((await settings({ REINDEER_HOME: '/srv/data' })).home).toBe('/srv/data');
+  });
+
+  test('an address that others reach needs a token', verifies('SEC-09'), async () => {
+    for (const host of ['0.0.0.0', '::', '192.168.1.5', 'reindeer.example'])
+      await expect(settings({}, { host })).rejects.toMatchObject({
+        code: 'configuration',
+        message: expect.stringContaining('token'),
+      });
+    await expect(settings({ REINDEER_TOKEN: 'short' }, { host: '0.0.0.0' })).rejects.toMatchObject({
+      code: 'configuration',
+    });
+    const open = await settings({ REINDEER_TOKEN: 'x'.repeat(32) }, { host: 'reindeer.example' });
+    expect(open.server).toMatchObject({ loopback: false, allowedHosts: ['reindeer.example'] });
+    expect((await settings({}, { host: '127.0.0.2' })).server.loopback).toBe(true);
+    expect((await settings({}, { host: '::1' })).server.loopback).toBe(true);
+  });
+
+  test('the command line wins over the environment, which wins over the file', async () => {
+    await write('server:\n  port: 1\n');
+    expect((await settings()).server.port).toBe(1);
+    expect((await settings({ REINDEER_PORT: '2' })).server.port).toBe(2);
+    expect((await settings({ REINDEER_PORT: '2' }, { port: 3 })).server.port).toBe(3);
+    await expect(settings({ PORT: 'http' })).rejects.toMatchObject({ code: 'configuration' });
+  });
+
+  test('models: the file, else keys of the environment, else the demo model', async () => {
+    expect(modelsOf({}, { OPENAI_API_KEY: 'k', ANTHROPIC_API_KEY: 'a' }).map((model) => model.use)).toEqual([
+      'openai',
+      'anthropic',
+    ]);
+    expect(modelsOf({}, { OPENAI_BASE_URL: 'http://localhost:1/v1', OPENAI_MODEL: 'm' })).toMatchObject([
+      { name: 'm', base_url: 'http://localhost:1/v1', api_key: 'none' },
+    ]);
+    expect(() => modelsOf({}, { OPENAI_API_KEY: 'k', OPENAI_BASE_URL: 'http://localhost:1' })).toThrow('OPENAI_MODEL');
+    expect(modelsOf({}, { OPENAI_API_KEY: '  ' })).toMatchObject([{ use: 'demo' }]);
+    const twice = modelsOf(
+      { models: [{ name: 'a', model: '1' }, { name: 'a', model: '2' }, { name: 'b' }] },
+      { OPENAI_API_KEY: 'k' },
+    );
+    expect(twice.map((model) => [model.name, model.model])).toEqual([
+      ['a', '1'],
+      ['b', undefined],
+    ]);
+  });
+
+  test('class paths of the reference map to our providers; unknown ones are named', async () => {
+    await write('sandbox:\n  use: deerflow.sandbox.local:LocalSandboxProvider\n  allow_host_bash: true\n');
+    expect((await settings()).sandbox).toMatchObject({ provider: 'local', allow_host_bash: true });
+    await write('sandbox:\n  use: bublewrap\n');
+    await expect(settings()).rejects.toMatchObject({ message: expect.stringContaining('Did you mean "bubblewrap"') });
+  });
+});

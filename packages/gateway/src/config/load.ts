@@ -1,0 +1,137 @@
+import { readFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { parseEnv } from 'node:util';
+import { ReindeerError } from '@reindeer/protocol';
+import { z } from 'zod';
+import { didYouMean } from '../nearest.ts';
+import { type ParsedYaml, readYaml } from './read-yaml.ts';
+import { type ConfigFile, configSchema, KEYS_WITHOUT_EFFECT, SECTIONS_WITHOUT_EFFECT } from './schema.ts';
+import { substitute, type Variables } from './substitute.ts';
+
+export interface LoadedConfig {
+  /** The file that was read; null = none, everything is default. */
+  readonly file: string | null;
+  readonly config: ConfigFile;
+  /** The environment with the `.env` file below it. */
+  readonly variables: Variables;
+  /** Absolute path of the project folder: where `config.yaml`, `.env` and the data folder are by default. */
+  readonly root: string;
+  /** For the operator: unknown keys, sections without effect. */
+  readonly warnings: readonly string[];
+}
+
+export interface LoadOptions {
+  /** `--config`: must exist. */
+  readonly path?: string | undefined;
+  readonly cwd: string;
+  readonly environment: Variables;
+}
+
+/**
+ * Finds and reads the configuration (CFG-1): `path`, else `REINDEER_CONFIG_PATH` (or the reference's `DEER_FLOW_CONFIG_PATH`), else
+ * `config.yaml` in the project folder (`REINDEER_PROJECT_ROOT` or the working folder), else nothing. `.env` of the project folder
+ * is read first and never overrides a variable that is set.
+ *
+ * @throws ReindeerError `configuration` that names file, line and key, and what is allowed there
+ */
+export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
+  const { environment } = options;
+  const root = resolve(options.cwd, environment.REINDEER_PROJECT_ROOT ?? '.');
+  const variables = { ...(await readEnvironmentFile(join(root, '.env'))), ...environment };
+  const demanded = options.path ?? variables.REINDEER_CONFIG_PATH ?? variables.DEER_FLOW_CONFIG_PATH;
+  const file = demanded === undefined ? join(root, 'config.yaml') : resolve(options.cwd, demanded);
+  const text = await readOptional(file);
+  if (text === null) {
+    if (demanded !== undefined)
+      throw new ReindeerError(
+        'configuration',
+        `The configuration file ${file} does not exist. Correct ${options.path === undefined ? 'the variable REINDEER_CONFIG_PATH' : '--config'}, or leave it out: everything has a default.`,
+      );
+    return { file: null, config: {}, variables, root, warnings: [] };
+  }
+  const warnings: string[] = [];
+  const config = checkConfig(readYaml(text, file), file, variables, warnings);
+  return { file, config, variables, root, warnings };
+}
+
+async function readOptional(file: string): Promise<string | null> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw new ReindeerError(
+      'configuration',
+      `The file ${file} cannot be read (${(cause as NodeJS.ErrnoException).code}). Make it readable for this user.`,
+      {
+        cause,
+      },
+    );
+  }
+}
+
+async function readEnvironmentFile(file: string): Promise<Variables> {
+  const text = await readOptional(file);
+  return text === null ? {} : parseEnv(text);
+}
+
+function checkConfig(yaml: ParsedYaml, file: string, variables: Variables, warnings: string[]): ConfigFile {
+  const at = (path: readonly PropertyKey[]) => `${file}, line ${yaml.lineOf(path)}`;
+  const raw = yaml.value ?? {};
+  if (typeof raw !== 'object' || Array.isArray(raw))
+    throw new ReindeerError('configuration', `${file} must consist of keys and values, such as "log_level: info".`);
+  // A section whose body is commented out parses as null and means its defaults.
+  const present = Object.fromEntries(Object.entries(raw).filter(([, value]) => value !== null));
+  warnAboutKeys(present, yaml, file, warnings);
+  const used = Object.fromEntries(Object.entries(present).filter(([key]) => key in configSchema.shape));
+  const filled = substitute(used, variables, (path, name) => {
+    throw new ReindeerError(
+      'configuration',
+      `${at(path)}: ${path.join('.')} asks for the environment variable ${name}, which is not set. Set it in the environment or in .env, or remove the key.`,
+    );
+  });
+  const result = configSchema.safeParse(filled, { reportInput: false });
+  if (result.success) return result.data;
+  const problems = result.error.issues
+    .slice(0, 10)
+    .map((issue) => `${at(issue.path)}: ${issue.path.join('.')} ${problemOf(issue)}.`);
+  throw new ReindeerError('configuration', problems.join('\n'));
+}
+
+const problemOf = (issue: z.core.$ZodIssue) =>
+  issue.code === 'invalid_type' && issue.message.startsWith('Invalid input')
+    ? `must be ${'expected' in issue ? issue.expected : 'of another type'}`
+    : issue.message.replace(/\.$/, '');
+
+function warnAboutKeys(
+  config: Readonly<Record<string, unknown>>,
+  yaml: ParsedYaml,
+  file: string,
+  warnings: string[],
+): void {
+  const known = [...Object.keys(configSchema.shape), ...SECTIONS_WITHOUT_EFFECT];
+  const idle = Object.keys(config).filter((key) => SECTIONS_WITHOUT_EFFECT.includes(key));
+  if (idle.length > 0) warnings.push(`${file}: these sections have no effect in this version: ${idle.join(', ')}.`);
+  const walk = (value: unknown, schema: unknown, path: readonly (string | number)[]) => {
+    let inner = schema;
+    while (inner instanceof z.ZodOptional || inner instanceof z.ZodNullable) inner = inner.unwrap();
+    if (inner instanceof z.ZodArray && Array.isArray(value)) {
+      value.forEach((item, index) => {
+        // Other keys of a model go to its client.
+        if (path[0] !== 'models') walk(item, inner.element, [...path, index]);
+      });
+      return;
+    }
+    if (!(inner instanceof z.ZodObject) || typeof value !== 'object' || value === null) return;
+    const names =
+      path.length === 0 ? known : [...Object.keys(inner.shape), ...(KEYS_WITHOUT_EFFECT[String(path[0])] ?? [])];
+    for (const [key, item] of Object.entries(value)) {
+      const here = [...path, key];
+      if (!names.includes(key))
+        warnings.push(
+          `${file}, line ${yaml.lineOf(here)}: unknown key "${here.join('.')}" is ignored.${didYouMean(key, names)}`,
+        );
+      else if (key in inner.shape) walk(item, inner.shape[key], here);
+    }
+  };
+  walk(config, configSchema, []);
+}

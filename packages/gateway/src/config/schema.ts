@@ -1,0 +1,168 @@
+import { z } from 'zod';
+
+/**
+ * `config.yaml`. Keys are the reference's, so that an operator can carry a file over; `server` and `runs` are ours. Everything
+ * is optional. Objects are loose: unknown keys are reported as warnings elsewhere, with the nearest known key.
+ */
+
+const count = (what: string, low: number, high: number) =>
+  z
+    .number({ error: `must be a number: ${what}` })
+    .int(`must be a whole number: ${what}`)
+    .min(low, `must be from ${low} to ${high}: ${what}`)
+    .max(high, `must be from ${low} to ${high}: ${what}`);
+const seconds = (low: number, high: number) =>
+  z
+    .number({ error: 'must be a number of seconds' })
+    .min(low, `must be from ${low} to ${high} seconds`)
+    .max(high, `must be from ${low} to ${high} seconds`);
+const text = z.string({ error: 'must be text' });
+const yes = z.boolean({ error: 'must be true or false' });
+const oneOf = <const T extends readonly [string, ...string[]]>(names: T) =>
+  z.enum(names, { error: `must be one of: ${names.join(', ')}` });
+const section = <S extends z.ZodRawShape>(shape: S) =>
+  z.looseObject(shape, { error: 'must be a section with keys of its own' });
+
+const GIB = 1024 ** 3;
+
+export const modelSchema = section({
+  name: text.min(1, 'must not be empty'),
+  use: text.optional(),
+  model: text.optional(),
+  display_name: text.nullish(),
+  description: text.nullish(),
+  api_key: text.nullish(),
+  base_url: text.nullish(),
+  max_tokens: count('the most tokens of one answer', 1, 10_000_000).nullish(),
+  temperature: z
+    .number({ error: 'must be a number from 0 to 2' })
+    .min(0, 'must be from 0 to 2')
+    .max(2, 'must be from 0 to 2')
+    .nullish(),
+  supports_thinking: yes.nullish(),
+  supports_reasoning_effort: yes.nullish(),
+  supports_vision: yes.nullish(),
+  context_window: count('tokens', 1, 100_000_000).nullish(),
+});
+
+export const configSchema = section({
+  config_version: count('the version of the file', 0, 1_000_000).optional(),
+  log_level: oneOf(['debug', 'info', 'warning', 'warn', 'error', 'critical']).optional(),
+  max_recursion_limit: count('steps of one run', 1, 100_000).optional(),
+  models: z.array(modelSchema, { error: 'must be a list of models' }).optional(),
+  token_usage: section({ enabled: yes.optional() }).optional(),
+  sandbox: section({
+    use: text.optional(),
+    allow_host_bash: yes.optional(),
+    network: oneOf(['none', 'host']).optional(),
+    bash_command_timeout: seconds(1, 86_400).optional(),
+    bash_output_max_chars: count('characters', 100, 10_000_000).optional(),
+    read_file_output_max_chars: count('characters', 100, 10_000_000).optional(),
+    ls_output_max_chars: count('characters', 100, 10_000_000).optional(),
+    memory_limit: count('bytes', 16 * 1024 ** 2, 1024 * GIB).optional(),
+    pids_limit: count('processes', 8, 100_000).optional(),
+    disk_limit: count('bytes', 1024 ** 2, 1024 * GIB).optional(),
+    max_commands: count('commands at once', 1, 10_000).optional(),
+    environment: z.record(z.string(), text, { error: 'must be a list of NAME: value' }).optional(),
+  }).optional(),
+  uploads: section({
+    max_files: count('files', 1, 1000).optional(),
+    max_file_size: count('bytes', 1, 100 * GIB).optional(),
+    max_total_size: count('bytes', 1, 100 * GIB).optional(),
+  }).optional(),
+  database: section({
+    backend: oneOf(['sqlite']).optional(),
+    sqlite_dir: text.nullish(),
+  }).optional(),
+  title: section({
+    enabled: yes.optional(),
+    max_words: count('words', 1, 100).optional(),
+    max_chars: count('characters', 1, 1000).optional(),
+    model_name: text.nullish(),
+  }).optional(),
+  server: section({
+    host: text.optional(),
+    port: count('a port', 0, 65_535).optional(),
+    token: text.min(16, 'must have at least 16 characters').nullish(),
+    allowed_hosts: z.array(text, { error: 'must be a list of host names' }).optional(),
+    allowed_origins: z
+      .array(z.url({ error: 'must be origins such as https://reindeer.example.org' }), {
+        error: 'must be a list of origins',
+      })
+      .optional(),
+    heartbeat_seconds: seconds(1, 300).optional(),
+  }).optional(),
+  runs: section({
+    crash_policy: oneOf(['resume', 'error']).optional(),
+    max_active: count('runs at once', 1, 100_000).optional(),
+    timeout: seconds(1, 604_800).nullish(),
+    drain_timeout: seconds(0, 3600).optional(),
+  }).optional(),
+});
+
+export type ConfigFile = z.output<typeof configSchema>;
+export type ModelEntry = z.output<typeof modelSchema>;
+
+/** Sections of the reference that this version reads over: known, so no spelling mistake, and without effect yet. */
+export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
+  'logging',
+  'token_budget',
+  'tool_groups',
+  'tools',
+  'tool_search',
+  'tool_output',
+  'suggestions',
+  'input_polish',
+  'loop_detection',
+  'tool_progress',
+  'read_before_write',
+  'safety_finish_reason',
+  'subagents',
+  'acp_agents',
+  'skills',
+  'skill_scan',
+  'skill_evolution',
+  'summarization',
+  'memory',
+  'agents_api',
+  'agent_storage',
+  'checkpointer',
+  'run_events',
+  'scheduler',
+  'mcp_tasks',
+  'run_ownership',
+  'stream_bridge',
+  'dedupe_storage',
+  'channel_connections',
+  'channels',
+  'guardrails',
+  'authorization',
+  'circuit_breaker',
+  'llm_call',
+  'auth',
+  'extensions',
+  'plugins',
+];
+
+/** Keys inside sections that the reference knows and that have no effect yet. */
+export const KEYS_WITHOUT_EFFECT: Readonly<Record<string, readonly string[]>> = {
+  sandbox: [
+    'image',
+    'port',
+    'replicas',
+    'container_prefix',
+    'idle_timeout',
+    'overflow_policy',
+    'acquire_timeout',
+    'burst_limit',
+    'thread_data_mounts',
+    'provisioner_url',
+    'provisioner_api_key',
+    'ownership',
+    'mounts',
+    'auto_start',
+  ],
+  uploads: ['auto_convert_documents', 'pdf_converter'],
+  database: ['postgres_url', 'echo_sql', 'pool_size', 'pool_recycle'],
+  title: ['prompt_template'],
+};

@@ -1,0 +1,154 @@
+import { isIP } from 'node:net';
+import { resolve } from 'node:path';
+import { ReindeerError } from '@reindeer/protocol';
+import { isLoopbackName } from '../http/guards.ts';
+import { didYouMean } from '../nearest.ts';
+import type { LoadedConfig } from './load.ts';
+import { modelsOf } from './models.ts';
+import type { ConfigFile, ModelEntry } from './schema.ts';
+
+/** Everything that the composition root needs to know, resolved: file, environment and command line together. */
+export interface Settings {
+  /** Absolute path of the data folder. */
+  readonly home: string;
+  /** Absolute path of the folder of the database. */
+  readonly databaseFolder: string;
+  readonly logLevel: 'debug' | 'info' | 'warn' | 'error';
+  readonly models: readonly ModelEntry[];
+  readonly sandbox: NonNullable<ConfigFile['sandbox']> & { readonly provider: 'bubblewrap' | 'local' };
+  readonly title: NonNullable<ConfigFile['title']>;
+  readonly uploads: { readonly maxFiles: number; readonly maxFileSize: number; readonly maxTotalSize: number };
+  readonly maxRecursionLimit: number;
+  readonly runs: {
+    readonly crashPolicy: 'resume' | 'error';
+    readonly maxActive: number | null;
+    readonly timeoutMs: number | null;
+    /** How long active runs may go on after a stop was asked for. */
+    readonly drainMs: number;
+  };
+  readonly server: {
+    readonly host: string;
+    readonly port: number;
+    readonly loopback: boolean;
+    /** The operator's token; null = none was given. */
+    readonly token: string | null;
+    readonly allowedHosts: readonly string[];
+    readonly allowedOrigins: readonly string[];
+    readonly heartbeatMs: number;
+  };
+}
+
+export interface CommandLineSettings {
+  readonly host?: string | undefined;
+  readonly port?: number | undefined;
+}
+
+export const DEFAULT_PORT = 2026;
+const LEVELS = {
+  debug: 'debug',
+  info: 'info',
+  warning: 'warn',
+  warn: 'warn',
+  error: 'error',
+  critical: 'error',
+} as const;
+const MIB = 1024 * 1024;
+
+/** Class paths of the reference and our short names → our providers. */
+const PROVIDERS: Readonly<Record<string, 'bubblewrap' | 'local'>> = {
+  bubblewrap: 'bubblewrap',
+  local: 'local',
+  'deerflow.sandbox.local:LocalSandboxProvider': 'local',
+  'src.sandbox.local:LocalSandboxProvider': 'local',
+};
+
+/**
+ * Puts the settings together. The command line wins over the environment, which wins over the file.
+ *
+ * @throws ReindeerError `configuration`, among others when the address would be open to others without a token (D12)
+ */
+export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings): Settings {
+  const { config, variables, root } = loaded;
+  const home = resolve(root, variables.REINDEER_HOME ?? '.reindeer');
+  const server = serverOf(loaded, line);
+  return {
+    home,
+    databaseFolder:
+      config.database?.sqlite_dir == null ? resolve(home, 'data') : resolve(root, config.database.sqlite_dir),
+    logLevel: LEVELS[config.log_level ?? 'info'],
+    models: modelsOf(config, variables),
+    sandbox: { ...config.sandbox, provider: providerOf(config.sandbox?.use) },
+    title: config.title ?? {},
+    uploads: {
+      maxFiles: config.uploads?.max_files ?? 10,
+      maxFileSize: config.uploads?.max_file_size ?? 50 * MIB,
+      maxTotalSize: config.uploads?.max_total_size ?? 100 * MIB,
+    },
+    maxRecursionLimit: config.max_recursion_limit ?? 1000,
+    runs: {
+      crashPolicy: config.runs?.crash_policy ?? 'resume',
+      maxActive: config.runs?.max_active ?? null,
+      timeoutMs: config.runs?.timeout == null ? null : config.runs.timeout * 1000,
+      drainMs: (config.runs?.drain_timeout ?? 10) * 1000,
+    },
+    server,
+  };
+}
+
+function providerOf(use: string | undefined): 'bubblewrap' | 'local' {
+  if (use === undefined) return 'bubblewrap';
+  const found = PROVIDERS[use] ?? (use.endsWith(':LocalSandboxProvider') ? 'local' : undefined);
+  if (found === undefined)
+    throw new ReindeerError(
+      'configuration',
+      `sandbox.use: there is no sandbox provider "${use}" in this version.${didYouMean(use, ['bubblewrap', 'local'])} Use bubblewrap or local.`,
+    );
+  return found;
+}
+
+function serverOf({ config, variables }: LoadedConfig, line: CommandLineSettings): Settings['server'] {
+  const host = line.host ?? variables.REINDEER_HOST ?? variables.GATEWAY_HOST ?? config.server?.host ?? '127.0.0.1';
+  const port = line.port ?? portOf(variables.REINDEER_PORT ?? variables.PORT) ?? config.server?.port ?? DEFAULT_PORT;
+  const token = variables.REINDEER_TOKEN ?? config.server?.token ?? null;
+  if (token !== null && token.length < 16)
+    throw new ReindeerError(
+      'configuration',
+      'REINDEER_TOKEN has fewer than 16 characters. Choose a longer one, for example with: openssl rand -hex 32',
+    );
+  if (token !== null && !/^[\x21-\x7e]+$/.test(token))
+    throw new ReindeerError(
+      'configuration',
+      'The token may only have visible ASCII characters. Choose one with: openssl rand -hex 32',
+    );
+  const loopback = isLoopbackName(host.toLowerCase().replace(/^\[|\]$/g, ''));
+  if (!loopback && token === null)
+    throw new ReindeerError(
+      'configuration',
+      `Listening on ${host} opens Reindeer to other machines, and whoever reaches it can run commands in its sandboxes. Set a token first (REINDEER_TOKEN=$(openssl rand -hex 32), or server.token in config.yaml), or use --host 127.0.0.1.`,
+    );
+  const cors = (variables.GATEWAY_CORS_ORIGINS ?? '')
+    .split(',')
+    .map((origin) => origin.trim())
+    .filter((origin) => origin !== '');
+  const own = !loopback && isIP(host) === 0 ? [host] : [];
+  return {
+    host,
+    port,
+    loopback,
+    token,
+    allowedHosts: [...(config.server?.allowed_hosts ?? []), ...own],
+    allowedOrigins: [...(config.server?.allowed_origins ?? []), ...cors],
+    heartbeatMs: (config.server?.heartbeat_seconds ?? 15) * 1000,
+  };
+}
+
+function portOf(text: string | undefined): number | undefined {
+  if (text === undefined || text === '') return undefined;
+  const port = Number(text);
+  if (!Number.isInteger(port) || port < 0 || port > 65_535)
+    throw new ReindeerError(
+      'configuration',
+      `The port "${text.slice(0, 20)}" is not a number from 0 to 65535. Correct REINDEER_PORT or PORT.`,
+    );
+  return port;
+}
