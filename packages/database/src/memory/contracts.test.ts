@@ -2,6 +2,7 @@ import type { OpenedStores } from '@reindeer/testkit';
 import {
   journalContract,
   logContract,
+  retryContract,
   runStoreContract,
   testSurroundings,
   threadStoreContract,
@@ -21,3 +22,4 @@ runStoreContract('memory', open, { modelRuns: 300 });
 logContract('memory', open);
 journalContract('memory', open);
 threadStoreContract('memory', open);
+retryContract('memory', open);
