@@ -1,1 +1,11 @@
+export { EffectsRegistry } from './effects/effects.ts';
+export { LeaseKeeper, type LeaseListener, type LeaseSettings } from './leases/keeper.ts';
+export { type ClaimedRun, Recovery, type RecoverySettings } from './leases/recovery.ts';
+export { type Ending, endingOf, endingOfOrphan } from './runs/ending.ts';
+export type { StopReason } from './runs/local-run.ts';
+export type { RuntimeHooks, SaverFor } from './runs/ports.ts';
+export { createRuntime, type Runtime, type RuntimeParts, type RuntimeStats, type StopReport } from './runtime.ts';
 export * from './saver/index.ts';
+export { DEFAULT_SETTINGS, type RuntimeSettings } from './settings.ts';
+export { systemSurroundings } from './surroundings.ts';
+export { apiState } from './threads/snapshot.ts';

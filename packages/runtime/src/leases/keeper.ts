@@ -195,7 +195,9 @@ export class LeaseKeeper {
       for (const held of this.#held.values()) wait = Math.min(wait, held.deadline - now);
       const watch = new AbortController();
       this.#watch = watch;
-      await clock.sleep(Math.max(wait, 1), AbortSignal.any([watch.signal, this.#stopped.signal])).catch(() => undefined);
+      await clock
+        .sleep(Math.max(wait, 1), AbortSignal.any([watch.signal, this.#stopped.signal]))
+        .catch(() => undefined);
       this.expire();
     }
   }

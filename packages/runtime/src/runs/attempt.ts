@@ -13,8 +13,8 @@ import type {
 } from '@reindeer/protocol';
 import { NO_USAGE, ReindeerError } from '@reindeer/protocol';
 import { retry } from '../common/retry.ts';
-import type { TokenHub } from '../stream/token-hub.ts';
 import { Packer } from '../saver/index.ts';
+import type { TokenHub } from '../stream/token-hub.ts';
 import { FactRecorder } from './fact-recorder.ts';
 import type { LocalRun } from './local-run.ts';
 import type { RunParts } from './ports.ts';

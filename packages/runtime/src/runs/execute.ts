@@ -19,7 +19,12 @@ const isObject = (value: unknown): value is JsonObject =>
  *
  * @throws what the graph throws; after an abort the signal's reason.
  */
-export async function executeGraph(parts: RunParts, attempt: Attempt, factory: GraphFactory, saver: unknown): Promise<Ending> {
+export async function executeGraph(
+  parts: RunParts,
+  attempt: Attempt,
+  factory: GraphFactory,
+  saver: unknown,
+): Promise<Ending> {
   const { run } = attempt;
   const graph = await factory.forAttempt(attempt, saver);
   const begin = await whereToBegin(parts, run);

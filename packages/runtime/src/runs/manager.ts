@@ -48,7 +48,9 @@ export function payloadHash(value: unknown): string {
         .map(([key, item]) => [key, canonical(item)]),
     );
   };
-  return createHash('sha256').update(JSON.stringify(canonical(value))).digest('hex');
+  return createHash('sha256')
+    .update(JSON.stringify(canonical(value)))
+    .digest('hex');
 }
 
 /**
@@ -65,7 +67,9 @@ export class RunManager {
   #order = 0;
   #pending = 0;
 
-  constructor(parts: RunParts & { registry: RunRegistry; keeper: LeaseKeeper; streams: RunStreams; sweep: () => Promise<number> }) {
+  constructor(
+    parts: RunParts & { registry: RunRegistry; keeper: LeaseKeeper; streams: RunStreams; sweep: () => Promise<number> },
+  ) {
     this.#parts = parts;
     this.#registry = parts.registry;
     this.#keeper = parts.keeper;
@@ -100,7 +104,8 @@ export class RunManager {
         createThread: input.createThread || threadId === null,
       });
       if (result.outcome !== 'admitted') return result;
-      for (const older of result.superseded) this.#supersede(older, multitaskStrategy === 'rollback' ? 'rollback' : 'interrupt');
+      for (const older of result.superseded)
+        this.#supersede(older, multitaskStrategy === 'rollback' ? 'rollback' : 'interrupt');
       const fence = { runId: result.run.runId, token };
       if (signal?.aborted || this.#over.signal.aborted) {
         await this.#close(fence);
@@ -167,7 +172,8 @@ export class RunManager {
       allowInterrupted: () => false,
       onInterrupted: () => undefined,
       onCancel: () => undefined,
-      onLost: () => lost.abort(new ReindeerError('conflict', 'The thread was taken over by another operation; try again.')),
+      onLost: () =>
+        lost.abort(new ReindeerError('conflict', 'The thread was taken over by another operation; try again.')),
     });
     try {
       const value = await body({ fence, runId: fence.runId, signal: lost.signal });
@@ -254,7 +260,10 @@ export class RunManager {
   #check(input: CreateRun): void {
     this.#refuseWhenOver();
     if (input.multitaskStrategy === 'enqueue') {
-      throw new ReindeerError('not_implemented', 'multitask_strategy "enqueue" is not supported; use reject, interrupt or rollback.');
+      throw new ReindeerError(
+        'not_implemented',
+        'multitask_strategy "enqueue" is not supported; use reject, interrupt or rollback.',
+      );
     }
     if (!this.#parts.graphs.has(input.assistantId)) {
       const known = [...this.#parts.graphs.keys()].join(', ');
@@ -263,7 +272,9 @@ export class RunManager {
       });
     }
     if (this.#registry.size + this.#pending >= this.#parts.settings.maxActiveRuns) {
-      throw new ReindeerError('over_capacity', 'Too many runs are active on this server; try again later.', { retryable: true });
+      throw new ReindeerError('over_capacity', 'Too many runs are active on this server; try again later.', {
+        retryable: true,
+      });
     }
   }
 

@@ -46,7 +46,9 @@ export async function rollBack(
   }
   try {
     const restored =
-      checkpointBefore === '' ? null : await stores.checkpoints.load({ threadId, ns: '', checkpointId: checkpointBefore });
+      checkpointBefore === ''
+        ? null
+        : await stores.checkpoints.load({ threadId, ns: '', checkpointId: checkpointBefore });
     const facts = await restoringFacts(parts, run, restored);
     const append = () => stores.log.append({ fence, threadId, facts, now: clock.now() });
     if (facts.length > 0) await retry(clock, plan, append, fenced);

@@ -26,7 +26,10 @@ export interface WorkerParts extends RunParts {
 const SETTLE_MS = 5_000;
 
 /** `given up`: the store could not answer; the lease runs out and recovery takes the run over. */
-type Finalized = { readonly kind: 'done'; readonly run: Run } | { readonly kind: 'fenced' } | { readonly kind: 'given up' };
+type Finalized =
+  | { readonly kind: 'done'; readonly run: Run }
+  | { readonly kind: 'fenced' }
+  | { readonly kind: 'given up' };
 
 /**
  * Works one local run from its attachment to its acknowledgement. Never rejects; `local.settled` resolves at the end of every path (RT-10).
@@ -133,7 +136,9 @@ async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt
   const { run } = attempt;
   const factory = parts.graphs.get(run.assistantId);
   if (factory === undefined) {
-    return failure(`There is no assistant "${run.assistantId}" on this server; choose one of ${[...parts.graphs.keys()].join(', ')}.`);
+    return failure(
+      `There is no assistant "${run.assistantId}" on this server; choose one of ${[...parts.graphs.keys()].join(', ')}.`,
+    );
   }
   const saver = parts.saverFor({
     threadId: run.threadId,
@@ -243,11 +248,7 @@ export async function callHook(
 
 const HOOK_MS = 5_000;
 
-async function settledOrLate(
-  parts: Pick<RunParts, 'surroundings'>,
-  name: string,
-  hook: Promise<void>,
-): Promise<void> {
+async function settledOrLate(parts: Pick<RunParts, 'surroundings'>, name: string, hook: Promise<void>): Promise<void> {
   if (await settledWithin(parts.surroundings.clock, hook, HOOK_MS)) return hook;
   parts.surroundings.logger.warn('a hook takes long and is no longer waited for', { hook: name });
   hook.catch(() => undefined);

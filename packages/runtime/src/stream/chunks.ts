@@ -13,12 +13,7 @@ const isList = (value: Json | undefined): value is readonly Json[] => Array.isAr
 /** How numbers and repeated strings behave below a key. */
 type Manner = 'deltas' | 'counters' | 'facts';
 
-function mergeValues(
-  key: string,
-  left: Json | undefined,
-  right: Json | undefined,
-  manner: Manner,
-): Json | undefined {
+function mergeValues(key: string, left: Json | undefined, right: Json | undefined, manner: Manner): Json | undefined {
   if (right === undefined || right === null) return left;
   if (left === undefined || left === null) return right;
   if (typeof left === 'string' && typeof right === 'string') return mergeStrings(key, left, right, manner);

@@ -1,5 +1,5 @@
 import type { Clock, Fact, Log } from '@reindeer/protocol';
-import { Bell } from '../common/waiting.ts';
+import type { Bell } from '../common/waiting.ts';
 
 /** Facts kept in memory for readers at the tail; older ones are read from the log. */
 const WINDOW = 256;

@@ -106,10 +106,13 @@ export class TokenHub implements TokenSink {
     this.#schedule();
   }
 
-  /** Does the hub know frames of this message that stand at or before `position`? */
-  startedBefore(messageId: string, position: FramePosition): boolean {
-    const first = this.#messages.get(messageId)?.first ?? null;
-    return first !== null && comparePositions(first, position) <= 0;
+  /** Messages of which a reader at `position` has frames already. */
+  begunBy(position: FramePosition): readonly string[] {
+    const begun: string[] = [];
+    for (const { id, first } of this.#messages.values()) {
+      if (first !== null && comparePositions(first, position) <= 0) begun.push(id);
+    }
+    return begun;
   }
 
   get closed(): boolean {
@@ -183,7 +186,13 @@ export class TokenHub implements TokenSink {
         const size = JSON.stringify(chunk).length;
         message.size += size;
         this.#characters += size;
-        this.#frames.push({ position, messageId: message.id, ns: message.ns, metadata: message.metadata, chunks: [chunk] });
+        this.#frames.push({
+          position,
+          messageId: message.id,
+          ns: message.ns,
+          metadata: message.metadata,
+          chunks: [chunk],
+        });
         emitted = true;
       }
       message.pending = [];

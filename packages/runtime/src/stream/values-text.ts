@@ -42,13 +42,21 @@ interface Entry {
 export class ValuesCache {
   readonly #checkpoints: CheckpointStore;
   readonly #limit: number;
+  readonly #loadKeys: (factory: GraphFactory, threadId: string) => Promise<readonly string[]>;
   readonly #entries = new Map<string, Entry>();
   readonly #stateKeys = new Map<string, Promise<readonly string[]>>();
   #size = 0;
 
-  constructor(checkpoints: CheckpointStore, limit: number) {
-    this.#checkpoints = checkpoints;
-    this.#limit = limit;
+  constructor(parts: {
+    checkpoints: CheckpointStore;
+    /** Characters kept. */
+    limit: number;
+    /** Names of the channels that clients see; asked once per assistant. */
+    keysOf: (factory: GraphFactory, threadId: string) => Promise<readonly string[]>;
+  }) {
+    this.#checkpoints = parts.checkpoints;
+    this.#limit = parts.limit;
+    this.#loadKeys = parts.keysOf;
   }
 
   /** Null when the checkpoint is gone. */
@@ -72,15 +80,15 @@ export class ValuesCache {
   async #load(threadId: string, checkpointId: string, factory: GraphFactory): Promise<string | null> {
     const [loaded, keys] = await Promise.all([
       this.#checkpoints.load({ threadId, ns: '', checkpointId }),
-      this.#keysOf(factory),
+      this.#keysOf(factory, threadId),
     ]);
     return loaded === null ? null : valuesText(loaded, keys);
   }
 
-  #keysOf(factory: GraphFactory): Promise<readonly string[]> {
+  #keysOf(factory: GraphFactory, threadId: string): Promise<readonly string[]> {
     let keys = this.#stateKeys.get(factory.assistantId);
     if (keys === undefined) {
-      keys = factory.forState(undefined).then((graph) => graph.stateKeys);
+      keys = this.#loadKeys(factory, threadId);
       keys.catch(() => this.#stateKeys.delete(factory.assistantId));
       this.#stateKeys.set(factory.assistantId, keys);
     }

@@ -1,0 +1,146 @@
+import type { GraphFactory, Run, RunService, Stores, Surroundings, ThreadService } from '@reindeer/protocol';
+import { settledWithin } from './common/waiting.ts';
+import { LeaseKeeper } from './leases/keeper.ts';
+import { Recovery } from './leases/recovery.ts';
+import { RunManager } from './runs/manager.ts';
+import type { RunParts, RuntimeHooks, SaverFor } from './runs/ports.ts';
+import { RunRegistry } from './runs/registry.ts';
+import { LocalRunService } from './runs/service.ts';
+import { ReindeerSaver } from './saver/index.ts';
+import { DEFAULT_SETTINGS, type RuntimeSettings } from './settings.ts';
+import { RunStreams } from './stream/streams.ts';
+import { ValuesCache } from './stream/values-text.ts';
+import { LocalThreadService } from './threads/service.ts';
+import { apiState, toStateSnapshot } from './threads/snapshot.ts';
+
+export interface RuntimeParts {
+  readonly stores: Stores;
+  /** By assistant id; the first one reads and edits threads that no run has touched yet. */
+  readonly graphs: ReadonlyMap<string, GraphFactory>;
+  readonly surroundings: Surroundings;
+  /** Default: our saver over `stores.checkpoints`. */
+  readonly saverFor?: SaverFor;
+  readonly settings?: Partial<RuntimeSettings>;
+  readonly hooks?: RuntimeHooks;
+}
+
+export interface RuntimeStats {
+  readonly held: number;
+  readonly leases: number;
+  readonly streams: number;
+}
+
+export interface StopReport {
+  /** Runs that had not ended when the time was up; their leases run out, and recovery continues them. */
+  readonly unfinished: readonly {
+    readonly runId: string;
+    readonly threadId: string;
+    readonly effects: readonly string[];
+  }[];
+}
+
+/**
+ * The runtime of one process. States: made → started → stopping → stopped. Nothing runs before `start`, nothing is alive
+ * after `stop` (GW-26).
+ */
+export interface Runtime {
+  readonly runs: RunService;
+  readonly threads: ThreadService;
+  /** Takes over the runs of an earlier process of this instance, then begins to beat and to sweep (GW-06). Once. */
+  start(): Promise<{ readonly recovered: number }>;
+  /**
+   * Refuses new work at once, waits `drainMs` for runs to end by themselves, interrupts the rest, waits for them until `hardMs` after
+   * the call, ends streams. Calls share one execution (GW-15); never rejects because of a run.
+   */
+  stop(bounds?: { readonly drainMs?: number; readonly hardMs?: number }): Promise<StopReport>;
+  stats(): RuntimeStats;
+}
+
+export function createRuntime(parts: RuntimeParts): Runtime {
+  const { stores, graphs, surroundings } = parts;
+  const settings: RuntimeSettings = { ...DEFAULT_SETTINGS, ...parts.settings };
+  const saverFor: SaverFor =
+    parts.saverFor ?? ((input) => new ReindeerSaver({ store: stores.checkpoints, surroundings, ...input }));
+  const base: RunParts = { stores, graphs, surroundings, settings, saverFor, hooks: parts.hooks ?? {} };
+
+  const registry = new RunRegistry();
+  const keeper = new LeaseKeeper({ runs: stores.runs, surroundings, settings });
+  const streams = new RunStreams({ log: stores.log, surroundings, settings });
+  const recovery: Recovery = new Recovery({
+    runs: stores.runs,
+    surroundings,
+    settings,
+    held: () => keeper.runIds,
+    onClaimed: (claimed) => manager.takeOver(claimed),
+  });
+  const manager: RunManager = new RunManager({ ...base, registry, keeper, streams, sweep: () => recovery.sweep() });
+
+  const factoryOf = (run: Run) => graphs.get(run.assistantId) ?? null;
+  const stateOf = async (run: Run, checkpointId: string): Promise<string | null> => {
+    const graph = await factoryOf(run)?.forState(saverFor({ threadId: run.threadId, fence: null }));
+    if (graph === undefined) return null;
+    const configurable = { thread_id: run.threadId, checkpoint_ns: '', checkpoint_id: checkpointId };
+    const state = apiState(toStateSnapshot(await graph.getState({ configurable })));
+    return JSON.stringify({ config: { configurable }, ...state });
+  };
+  const values = new ValuesCache({
+    checkpoints: stores.checkpoints,
+    limit: settings.valuesCacheBytes,
+    keysOf: async (factory, threadId) => (await factory.forState(saverFor({ threadId, fence: null }))).stateKeys,
+  });
+  const reading = { log: stores.log, runs: stores.runs, surroundings, streams, values, stateOf, factoryOf };
+
+  let started: Promise<{ readonly recovered: number }> | null = null;
+  let stopped: Promise<StopReport> | null = null;
+
+  const start = async () => {
+    const recovered = await recovery.atStart();
+    keeper.start();
+    recovery.start();
+    return { recovered };
+  };
+
+  const stop = async ({
+    drainMs = 5_000,
+    hardMs = 10_000,
+  }: {
+    drainMs?: number;
+    hardMs?: number;
+  }): Promise<StopReport> => {
+    const { clock, logger } = surroundings;
+    const deadline = clock.monotonic() + hardMs;
+    const left = () => Math.max(deadline - clock.monotonic(), 0);
+    manager.refuse();
+    await settledWithin(clock, recovery.stop(), Math.min(1_000, left()));
+    const allSettled = () => Promise.all(registry.all().map((local) => local.settled));
+    if (!(await settledWithin(clock, allSettled(), Math.min(drainMs, left())))) {
+      for (const local of registry.all()) local.stop({ kind: 'shutdown' });
+      await settledWithin(clock, allSettled(), left());
+    }
+    const unfinished = registry.all().map(({ run, effects }) => ({
+      runId: run.runId,
+      threadId: run.threadId,
+      effects: effects.live(),
+    }));
+    for (const run of unfinished) logger.error('a run had not ended when the server stopped', run);
+    // Whoever still works here must not write after us: the lease is no longer kept.
+    for (const local of registry.all()) local.stop({ kind: 'fenced' });
+    streams.stop();
+    await keeper.stop();
+    return { unfinished };
+  };
+
+  return {
+    runs: new LocalRunService({ base, manager, registry, reading }),
+    threads: new LocalThreadService({ base, manager }),
+    start: () => {
+      started ??= start();
+      return started;
+    },
+    stop: (bounds = {}) => {
+      stopped ??= stop(bounds);
+      return stopped;
+    },
+    stats: () => ({ held: registry.size, leases: keeper.size, streams: streams.size }),
+  };
+}

@@ -1,0 +1,314 @@
+import type {
+  Fact,
+  FactBody,
+  GraphFactory,
+  Log,
+  Run,
+  RunStore,
+  StreamItem,
+  Surroundings,
+  WireMessage,
+} from '@reindeer/protocol';
+import { formatCursor, resolveCursor } from '@reindeer/protocol';
+import {
+  type Knowledge,
+  MessageProjection,
+  type Modes,
+  type Projected,
+  projectEnd,
+  projectFact,
+  withId,
+} from './projection.ts';
+import type { RunStreams, Seat } from './streams.ts';
+import type { FramePosition, TokenHub } from './token-hub.ts';
+import type { ValuesCache } from './values-text.ts';
+
+export interface ReaderParts {
+  readonly log: Log;
+  readonly runs: RunStore;
+  readonly surroundings: Surroundings;
+  readonly streams: RunStreams;
+  readonly values: ValuesCache;
+  /** A graph that reads checkpoints, for the `checkpoints` mode. */
+  readonly stateOf: (run: Run, checkpointId: string) => Promise<string | null>;
+  readonly factoryOf: (run: Run) => GraphFactory | null;
+}
+
+export interface ReaderInput {
+  readonly run: Run;
+  readonly lastEventId: string | null;
+  readonly modes: Modes;
+  readonly heartbeatMs: number;
+  readonly signal: AbortSignal;
+}
+
+/** The id of the message that a fact brings. Readers get whole messages, never references. */
+function idOfMessage(body: FactBody): string | null {
+  if (body.kind !== 'message' || !('type' in body.message)) return null;
+  return body.message.id ?? null;
+}
+
+/** Messages of which a resuming client is assumed to have everything. */
+const ASSUMED = 500;
+
+/**
+ * One reader of one run's stream: from its cursor to the end, in the order of the log, tokens in between. Pulled: while the consumer
+ * does not ask, nothing is read and nothing piles up; a reader that fell behind re-reads the log (RS-21).
+ *
+ * Position: the last fact or token frame that was delivered; everything at or before it was (RS-01, RS-02). Only the last event of a
+ * position carries its id, so a connection that breaks in between repeats the position instead of losing a part of it.
+ */
+export class StreamReader {
+  readonly #parts: ReaderParts;
+  readonly #input: ReaderInput;
+  readonly #messages: MessageProjection;
+  readonly #modes: Modes;
+  readonly #subgraphs: boolean;
+  #epoch = '';
+  #position: FramePosition = { seq: 0, n: 0 };
+  /** The log is known to hold nothing of the run between the position and here. */
+  #through = 0;
+  #ahead: Fact[] = [];
+  /** Message facts up to here may be of messages that the client has in part, nobody knows how much. */
+  #doubtful = 0;
+  /** Where a client resumes in the middle of messages. */
+  #resumed: FramePosition | null = null;
+
+  constructor(parts: ReaderParts, input: ReaderInput) {
+    this.#parts = parts;
+    this.#input = input;
+    this.#modes = input.modes;
+    this.#subgraphs = input.run.request.streamSubgraphs;
+    this.#messages = new MessageProjection(input.run, input.modes, this.#subgraphs);
+  }
+
+  async *read(): AsyncGenerator<StreamItem> {
+    const { runId, threadId } = this.#input.run;
+    const { streams } = this.#parts;
+    const start = await this.#begin();
+    const over = AbortSignal.any([this.#input.signal, streams.over]);
+    if (over.aborted) return;
+    const seat = streams.join(runId, threadId, this.#position.seq);
+    try {
+      if (this.#resumed !== null) for (const id of seat.hub()?.begunBy(this.#resumed) ?? []) this.#messages.begin(id);
+      yield { id: null, event: 'metadata', data: JSON.stringify({ run_id: runId, thread_id: threadId }) };
+      if (start !== null) yield start;
+      yield* this.#follow(seat, over);
+    } finally {
+      seat.leave();
+    }
+  }
+
+  async #begin(): Promise<StreamItem | null> {
+    const { log } = this.#parts;
+    const { run, lastEventId } = this.#input;
+    const { threadId, runId } = run;
+    this.#epoch = await log.epoch();
+    const page = await log.read({ threadId, runId, afterSeq: 0, limit: 1, maxBytes: 1 });
+    const first = page.facts[0]?.seq ?? page.head + 1;
+    const begin = resolveCursor(lastEventId, {
+      epoch: this.#epoch,
+      head: page.head,
+      prunedThrough: page.prunedThrough,
+      firstSeqOfRun: first,
+    });
+    if (begin.from === 'start') {
+      this.#place({ seq: first - 1, n: 0 });
+      return null;
+    }
+    if (begin.from === 'after') {
+      await this.#resume({ seq: begin.seq, n: begin.frame }, first, page.head);
+      return null;
+    }
+    // A gap is told before anything is replayed (RS-03), never cancels the run (RS-15), and what follows it starts messages over.
+    this.#place({ seq: Math.max(first - 1, page.prunedThrough), n: 0 });
+    this.#doubtful = Number.MAX_SAFE_INTEGER;
+    const id = (seq: number) => formatCursor({ epoch: this.#epoch, seq, frame: 0 });
+    const data = {
+      code: 'stream_replay_gap',
+      run_id: runId,
+      requested_event_id: lastEventId,
+      earliest_available_event_id: id(this.#position.seq + 1),
+      latest_available_event_id: id(Math.max(page.head, this.#position.seq)),
+      recovery: 'reload_durable_state',
+    };
+    return { id: null, event: 'gap', data: JSON.stringify(data) };
+  }
+
+  /** Goes on after a position: what the client has of messages is told by the log, and by the hub for those being written. */
+  async #resume(at: FramePosition, first: number, head: number): Promise<void> {
+    if (at.seq < first - 1) {
+      this.#place({ seq: first - 1, n: 0 });
+      return;
+    }
+    this.#place(at);
+    if (!this.#messages.wanted) return;
+    const { threadId, runId } = this.#input.run;
+    const { log } = this.#parts;
+    const had = await log.messages({ threadId, runId, before: at.seq + 1, after: null, limit: ASSUMED });
+    for (const { body } of had.facts) {
+      const id = idOfMessage(body);
+      if (id !== null) this.#messages.assume(id);
+    }
+    if (at.n > 0) {
+      this.#resumed = at;
+      this.#doubtful = head;
+    }
+  }
+
+  #place(position: FramePosition): void {
+    this.#position = position;
+    this.#through = position.seq;
+  }
+
+  async *#follow(seat: Seat, over: AbortSignal): AsyncGenerator<StreamItem> {
+    const { clock } = this.#parts.surroundings;
+    const { heartbeatMs } = this.#input;
+    let quietSince = clock.monotonic();
+    while (!over.aborted) {
+      const rung = seat.feed.bell.next();
+      const step = await this.#step(seat);
+      if (step !== null) {
+        for (const item of step) {
+          yield item;
+          if (over.aborted) return;
+        }
+        if (step.length > 0) quietSince = clock.monotonic();
+        if (step.at(-1)?.event === 'end') return;
+        continue;
+      }
+      const left = quietSince + heartbeatMs - clock.monotonic();
+      if (left > 0 && (await this.#wait(rung, left, over))) continue;
+      if (over.aborted) return;
+      yield 'heartbeat';
+      quietSince = clock.monotonic();
+    }
+  }
+
+  /** True when the bell rang; false after `milliseconds`, or when the reader must go. */
+  async #wait(rung: Promise<void>, milliseconds: number, over: AbortSignal): Promise<boolean> {
+    const timer = new AbortController();
+    const stop = () => timer.abort();
+    over.addEventListener('abort', stop, { once: true });
+    if (over.aborted) stop();
+    const late = this.#parts.surroundings.clock.sleep(milliseconds, timer.signal).then(
+      () => false,
+      () => false,
+    );
+    const heard = await Promise.race([rung.then(() => true), late]);
+    over.removeEventListener('abort', stop);
+    timer.abort();
+    return heard && !over.aborted;
+  }
+
+  /** The events of the next position; null when there is none yet. */
+  async #step(seat: Seat): Promise<ReturnType<typeof withId>[] | null> {
+    if (this.#ahead.length === 0) {
+      const read = await seat.feed.after(this.#position.seq);
+      this.#ahead = [...read.facts];
+      if (read.facts.length === 0) this.#through = Math.max(this.#through, read.through);
+      if (this.#ahead.length === 0 && read.exhausted) {
+        const end = await this.#end(seat);
+        if (end !== null) return end;
+      }
+    }
+    const hub = seat.hub();
+    const fact = this.#ahead[0];
+    // What was written before the fact stands before it: pending tokens become frames now.
+    if (fact !== undefined) hub?.noteHead(fact.seq);
+    const known = fact === undefined ? this.#through : fact.seq - 1;
+    const delivery = this.#messages.wanted ? (hub?.next(this.#position, known) ?? null) : null;
+    if (delivery !== null && delivery.frame.position.seq <= known) {
+      const { frame, startOver } = delivery;
+      this.#position = frame.position;
+      if (this.#isComing(frame.messageId)) return [];
+      return this.#identify(this.#messages.tokens(frame, startOver), frame.position);
+    }
+    if (fact === undefined) return null;
+    this.#ahead.shift();
+    const position = { seq: fact.seq, n: 0 };
+    const events = await this.#project(fact, hub);
+    this.#position = position;
+    this.#through = fact.seq;
+    return this.#identify(events, position);
+  }
+
+  /** None of this message was sent, and it stands whole a little further in the log: its tokens are not needed. */
+  #isComing(messageId: string): boolean {
+    if (this.#messages.begun(messageId)) return false;
+    return this.#ahead.some(({ body }) => idOfMessage(body) === messageId);
+  }
+
+  /** The end of a run whose terminal fact is not ahead: delivered before, pruned, or the row is gone (RS-06, RS-17). */
+  async #end(seat: Seat): Promise<ReturnType<typeof withId>[] | null> {
+    if (seat.hub()?.closed === false) return null;
+    const { threadId, runId } = this.#input.run;
+    const run = await this.#parts.runs.get(runId);
+    if (run !== null && !run.acknowledged) return null;
+    const page = await this.#parts.log.read({ threadId, runId, afterSeq: this.#position.seq, limit: 1, maxBytes: 1 });
+    if (page.facts.length > 0) {
+      seat.feed.hint();
+      return null;
+    }
+    return projectEnd({ runId, status: (run ?? this.#input.run).status })
+      .filter(({ event }) => event === 'end')
+      .map((event) => withId(event, null));
+  }
+
+  async #project(fact: Fact, hub: TokenHub | null): Promise<readonly Projected[]> {
+    const { body } = fact;
+    const { run } = this.#input;
+    switch (body.kind) {
+      case 'run':
+        return body.terminal ? projectEnd({ runId: run.runId, status: body.status, error: body.error ?? null }) : [];
+      case 'message': {
+        const { message } = body;
+        return 'type' in message
+          ? this.#messages.finished(message, body.ns, this.#knowledgeOf(fact, message, hub))
+          : [];
+      }
+      case 'message-removed':
+        return this.#messages.removed(body.messageId, body.ns);
+      case 'checkpoint':
+        return body.ns === '' ? this.#projectCheckpoint(body.checkpointId) : [];
+      default:
+        return projectFact(fact, this.#modes, this.#subgraphs);
+    }
+  }
+
+  /** What the client has of a message whose fact comes now. */
+  #knowledgeOf(fact: Fact, message: WireMessage, hub: TokenHub | null): Knowledge {
+    const id = message.id ?? '';
+    if (this.#messages.begun(id)) {
+      // Frames that were forgotten before they were sent leave the client with a part.
+      return this.#messages.complete(id) || hub?.has(id) === true ? 'all' : 'unknown';
+    }
+    const streams = message.type === 'ai' || message.type === 'AIMessageChunk';
+    return streams && fact.seq <= this.#doubtful ? 'unknown' : 'nothing';
+  }
+
+  async #projectCheckpoint(checkpointId: string): Promise<readonly Projected[]> {
+    const { run } = this.#input;
+    const events: Projected[] = [];
+    if (this.#modes.has('checkpoints')) {
+      const data = await this.#parts.stateOf(run, checkpointId);
+      if (data !== null) events.push({ event: 'checkpoints', data });
+    }
+    if (this.#modes.has('values') && !this.#isStale()) {
+      const factory = this.#parts.factoryOf(run);
+      const data = factory === null ? null : await this.#parts.values.text(run.threadId, checkpointId, factory);
+      if (data !== null) events.push({ event: 'values', data });
+    }
+    return events;
+  }
+
+  /** A newer state of the root graph is known already: a reader that is behind gets the newest only. */
+  #isStale(): boolean {
+    return this.#ahead.some(({ body }) => body.kind === 'checkpoint' && body.ns === '');
+  }
+
+  #identify(events: readonly Projected[], position: FramePosition): ReturnType<typeof withId>[] {
+    const id = formatCursor({ epoch: this.#epoch, seq: position.seq, frame: position.n });
+    return events.map((event, index) => withId(event, index === events.length - 1 ? id : null));
+  }
+}

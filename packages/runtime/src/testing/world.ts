@@ -1,0 +1,153 @@
+import { MemoryDatabase, openMemory } from '@reindeer/database';
+import type {
+  AdmissionResult,
+  CreateRun,
+  GraphFactory,
+  Json,
+  Run,
+  RunRequest,
+  Stores,
+  StreamEvent,
+  StreamItem,
+} from '@reindeer/protocol';
+import { flush, type TestSurroundings, testSurroundings, type VirtualClock } from '@reindeer/testkit';
+import { createRuntime, type Runtime, type RuntimeParts } from '../runtime.ts';
+import { type Script, scriptedFactory } from './scripted-graph.ts';
+
+export const USER = 'ann';
+
+export interface World {
+  readonly runtime: Runtime;
+  readonly stores: Stores;
+  readonly surroundings: TestSurroundings;
+  /** Creates a run; the request may be given in part. */
+  create(input?: Partial<Omit<CreateRun, 'request'>> & { request?: Partial<RunRequest> }): Promise<AdmissionResult>;
+  /** Creates a run that must be admitted. */
+  admitted(input?: Parameters<World['create']>[0]): Promise<Run>;
+  /** Waits for a run's acknowledgement. */
+  ended(run: Run): Promise<Run>;
+  read(
+    run: Run,
+    options?: { lastEventId?: string | null; modes?: readonly string[]; signal?: AbortSignal },
+  ): AsyncIterable<StreamItem>;
+}
+
+export interface WorldOptions {
+  readonly script?: Script;
+  readonly factory?: GraphFactory;
+  readonly stores?: (stores: Stores) => Stores;
+  readonly database?: MemoryDatabase;
+  readonly clock?: VirtualClock;
+  readonly seed?: number;
+  readonly settings?: RuntimeParts['settings'];
+  readonly hooks?: RuntimeParts['hooks'];
+}
+
+const ECHO: Script = { model: (messages) => ({ text: `You said: ${String(messages.at(-1)?.content ?? '')}` }) };
+
+/** One process of the runtime on memory stores and a virtual clock. Several may share a database and a clock. */
+export function world(options: WorldOptions = {}): World {
+  const surroundings = testSurroundings({
+    seed: options.seed ?? 1,
+    ...(options.clock === undefined ? {} : { clock: options.clock }),
+  });
+  const database = options.database ?? new MemoryDatabase(surroundings.random);
+  const memory = openMemory({ surroundings, database });
+  const stores = options.stores?.(memory) ?? memory;
+  const factory = options.factory ?? scriptedFactory(options.script ?? ECHO);
+  const runtime = createRuntime({
+    stores,
+    graphs: new Map([[factory.assistantId, factory]]),
+    surroundings,
+    settings: options.settings ?? {},
+    hooks: options.hooks ?? {},
+  });
+  const create: World['create'] = (input = {}) =>
+    runtime.runs.create({
+      threadId: 'thread-1',
+      userId: USER,
+      assistantId: factory.assistantId,
+      metadata: {},
+      multitaskStrategy: 'reject',
+      onDisconnect: 'continue',
+      crashPolicy: null,
+      createThread: true,
+      idempotencyKey: null,
+      ...input,
+      request: request(input.request ?? {}),
+    });
+  return {
+    runtime,
+    stores,
+    surroundings,
+    create,
+    admitted: async (input) => {
+      const result = await create(input);
+      if (result.outcome !== 'admitted') throw new Error(`not admitted: ${JSON.stringify(result)}`);
+      return result.run;
+    },
+    ended: async (run) => {
+      const end = await runtime.runs.join({ runId: run.runId, threadId: run.threadId, userId: run.userId });
+      if (end === null) throw new Error('the run is gone');
+      return end;
+    },
+    read: (run, read = {}) =>
+      runtime.runs.stream({
+        runId: run.runId,
+        threadId: run.threadId,
+        userId: run.userId,
+        lastEventId: read.lastEventId ?? null,
+        modes: read.modes ?? null,
+        heartbeatMs: 15_000,
+        signal: read.signal ?? new AbortController().signal,
+      }),
+  };
+}
+
+export const human = (text: string, id?: string): Json => ({
+  type: 'human',
+  content: text,
+  ...(id === undefined ? {} : { id }),
+});
+
+export function request(part: Partial<RunRequest>): RunRequest {
+  return {
+    input: { messages: [human('hello')] },
+    command: null,
+    config: {},
+    context: {},
+    streamModes: ['values'],
+    streamSubgraphs: false,
+    checkpointId: null,
+    interruptBefore: [],
+    interruptAfter: [],
+    ...part,
+  };
+}
+
+/** Reads a stream to its end; heartbeats are left out. */
+export async function collect(stream: AsyncIterable<StreamItem>): Promise<StreamEvent[]> {
+  const events: StreamEvent[] = [];
+  for await (const item of stream) if (item !== 'heartbeat') events.push(item);
+  return events;
+}
+
+/** Texts of the messages in the newest `values` event. */
+export function texts(events: readonly StreamEvent[]): string[] {
+  const last = events.filter(({ event }) => event === 'values').at(-1);
+  const values = JSON.parse(last?.data ?? '{}') as { messages?: { content: string }[] };
+  return (values.messages ?? []).map(({ content }) => content);
+}
+
+/** Joins `messages` events by id as the SDK does: contents are appended, `remove` starts over. */
+export function joined(events: readonly StreamEvent[], already: Map<string, string> = new Map()): Map<string, string> {
+  for (const { event, data } of events) {
+    if (event !== 'messages') continue;
+    const [message] = JSON.parse(data) as [{ id: string; type: string; content: string }];
+    if (message.type === 'remove') already.delete(message.id);
+    else already.set(message.id, (already.get(message.id) ?? '') + message.content);
+  }
+  return already;
+}
+
+export { flush };
