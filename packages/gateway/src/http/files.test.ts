@@ -1,7 +1,7 @@
 import { verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { type FakeFiles, type Fixture, rawRequest, startFixture } from '../testing/http-fixture.ts';
 import { contentDisposition, parseRange } from './artifacts.ts';
-import { type FakeFiles, type Fixture, rawRequest, startFixture } from './http.fixture.ts';
 import { distinctName, safeFileName } from './uploads.ts';
 
 let fixture: Fixture;

@@ -1,7 +1,7 @@
 import { verifies } from '@reindeer/testkit';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Fixture, rawRequest, startFixture } from '../testing/http-fixture.ts';
 import { isLoopbackName, parseHost, tokenMatches } from './guards.ts';
-import { type Fixture, rawRequest, startFixture } from './http.fixture.ts';
 
 let open: Fixture;
 let guarded: Fixture;

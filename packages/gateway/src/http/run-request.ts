@@ -67,7 +67,16 @@ export interface RunLimits {
   readonly models: readonly string[];
 }
 
-const STREAM_MODES = ['values', 'messages-tuple', 'updates', 'debug', 'tasks', 'checkpoints', 'custom'] as const;
+const STREAM_MODES = [
+  'values',
+  'messages-tuple',
+  'messages',
+  'updates',
+  'debug',
+  'tasks',
+  'checkpoints',
+  'custom',
+] as const;
 const CONTEXT_KEYS = [
   'model_name',
   'mode',
@@ -150,10 +159,7 @@ export function streamModesOf(mode: string | readonly string[] | null | undefine
     .filter((name) => !(STREAM_MODES as readonly string[]).includes(name))
     .map((name) => ({
       loc: ['body', 'stream_mode'],
-      msg:
-        name === 'messages'
-          ? 'The mode "messages" is not supported. Use "messages-tuple".'
-          : `The mode "${name.slice(0, 80)}" is not supported.${didYouMean(name, STREAM_MODES)} Supported: ${STREAM_MODES.join(', ')}.`,
+      msg: `The mode "${name.slice(0, 80)}" is not supported.${didYouMean(name, STREAM_MODES)} Supported: ${STREAM_MODES.join(', ')}.`,
       type: 'unsupported_stream_mode',
     }));
   if (problems.length > 0) throw invalid(problems, 'unsupported_option');

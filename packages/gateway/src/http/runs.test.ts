@@ -3,7 +3,7 @@ import { Client } from '@langchain/langgraph-sdk';
 import { ReindeerError } from '@reindeer/protocol';
 import { verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Fixture, makeRun, makeState, rawRequest, startFixture } from './http.fixture.ts';
+import { type Fixture, makeRun, makeState, rawRequest, startFixture } from '../testing/http-fixture.ts';
 
 let fixture: Fixture;
 beforeEach(async () => {
@@ -87,7 +87,7 @@ describe('creating a run', () => {
   test.each([
     [{ multitask_strategy: 'enqueue' }, 'multitask_strategy'],
     [{ stream_mode: 'events' }, 'stream_mode'],
-    [{ stream_mode: ['values', 'messages'] }, 'stream_mode'],
+    [{ stream_mode: ['values', 'lights'] }, 'stream_mode'],
     [{ webhook: 'https://x.example' }, 'webhook'],
     [{ after_seconds: 5 }, 'after_seconds'],
     [{ feedback_keys: ['x'] }, 'feedback_keys'],

@@ -13,6 +13,7 @@ import type { HttpParts } from './parts.ts';
 import { type Api, type RequestContext, route } from './route.ts';
 import { planRun, type RunBody, runBody, runParams, streamModesOf, threadParams } from './run-request.ts';
 import { answerWhenDone, contentLocation, streamRun } from './run-stream.ts';
+import { disconnectSignal } from './sse.ts';
 import { factView, messageView, runView } from './views.ts';
 
 const tag = 'Runs';
@@ -74,7 +75,10 @@ async function createRun(
       threadId === null ? null : await parts.threads.state({ threadId, userId, checkpointId, subgraphs: false });
     if (state === null) throw notFound('checkpoint', checkpointId);
   }
-  const result = await parts.runs.create({
+  // A client that leaves before its run is admitted, and whose run would end with it, leaves nothing behind (RA-17).
+  const client = disconnectSignal(c.env.outgoing);
+  const bound = attached && plan.onDisconnect === 'cancel';
+  const input = {
     threadId,
     userId,
     assistantId,
@@ -86,8 +90,12 @@ async function createRun(
     createThread:
       routeThread === null ? plan.ifNotExists !== 'reject' || threadId === null : plan.ifNotExists === 'create',
     idempotencyKey: idempotencyKeyOf(c),
-  });
-  return admitted(result, threadId);
+  };
+  try {
+    return admitted(await parts.runs.create(input, bound ? client.signal : undefined), threadId);
+  } finally {
+    client.dispose();
+  }
 }
 
 function idempotencyKeyOf(c: RequestContext): string | null {

@@ -1,7 +1,7 @@
 import { Client } from '@langchain/langgraph-sdk';
 import { verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Fixture, makeState, startFixture } from './http.fixture.ts';
+import { type Fixture, makeState, startFixture } from '../testing/http-fixture.ts';
 
 let fixture: Fixture;
 let client: Client;

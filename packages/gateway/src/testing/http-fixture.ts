@@ -19,9 +19,9 @@ import {
   type Thread,
   type ThreadService,
 } from '@reindeer/protocol';
-import { NO_PAGE } from './page.ts';
-import type { HttpParts, Intake } from './parts.ts';
-import { type HttpServer, listen } from './server.ts';
+import { NO_PAGE } from '../http/page.ts';
+import type { HttpParts, Intake } from '../http/parts.ts';
+import { type HttpServer, listen } from '../http/server.ts';
 
 /** Stand-ins for the services behind the HTTP layer, so that its own behaviour can be tested alone. */
 
