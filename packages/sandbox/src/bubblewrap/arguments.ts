@@ -1,0 +1,147 @@
+import { VIRTUAL_ROOT } from '@reindeer/protocol';
+import type { CommandLimits } from './limits.ts';
+
+/**
+ * How a command loses the rights of the server's user.
+ * `private-uid`: we are root; bubblewrap sets up the mounts as root and a user id of the thread's own takes over inside, so that
+ * even the kernel's view of files and process counts is separate. `user-namespace`: we are an ordinary user.
+ */
+export type Identity =
+  | { readonly kind: 'private-uid'; readonly uid: number }
+  | { readonly kind: 'user-namespace'; readonly disableNested: boolean };
+
+export const INSIDE_UID = 1000;
+
+/** The real folders of one thread that a command sees. */
+export interface ThreadFolders {
+  readonly workspace: string;
+  readonly uploads: string;
+  readonly outputs: string;
+  /** The thread's own `/tmp`; kept between its commands and part of its disk quota. */
+  readonly temporary: string;
+  /** Holds `passwd`, `group`, `hosts` and `nsswitch.conf` made by us. */
+  readonly system: string;
+}
+
+/** What of the machine is shown inside, as found at start. */
+export interface SystemView {
+  /** Real folders and files mounted read-only at the same path. */
+  readonly readOnly: readonly string[];
+  /** `[target, path]`: `usr/bin` at `/bin`. */
+  readonly symlinks: readonly (readonly [string, string])[];
+  /** Folders covered by an empty one. */
+  readonly hidden: readonly string[];
+  /** Does this bubblewrap know `--size`? */
+  readonly sizedTmpfs: boolean;
+}
+
+export interface BubblewrapCommand {
+  readonly identity: Identity;
+  readonly folders: ThreadFolders;
+  readonly system: SystemView;
+  readonly network: 'none' | 'host';
+  readonly limits: CommandLimits;
+  /** Are process counts limited by `ulimit` as well? Only where a probe showed that it counts this sandbox alone. */
+  readonly limitProcesses: boolean;
+  readonly cwd: string;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly command: string;
+  /** Wait on this descriptor before the command starts. */
+  readonly blockDescriptor: number | null;
+  readonly statusDescriptor: number;
+}
+
+const SHARED_MEMORY_BYTES = 64 * 1024 * 1024;
+
+/** The clean environment of every command. */
+export function baseEnvironment(): Record<string, string> {
+  return {
+    PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+    HOME: `${VIRTUAL_ROOT}/workspace`,
+    LANG: 'C.UTF-8',
+    TMPDIR: '/tmp',
+    SHELL: '/bin/bash',
+    USER: 'agent',
+    LOGNAME: 'agent',
+    TERM: 'dumb',
+  };
+}
+
+/**
+ * Everything that bubblewrap is told, to be handed over by `--args` (so that no value shows in the machine's process list).
+ * The order counts: later mounts lie on top of earlier ones; the read-only remounts come last.
+ */
+export function bubblewrapArguments(input: BubblewrapCommand): string[] {
+  const { folders, system } = input;
+  const shared = system.sizedTmpfs
+    ? ['--size', String(SHARED_MEMORY_BYTES), '--tmpfs', '/dev/shm']
+    : ['--bind', folders.temporary, '/dev/shm'];
+  return [
+    ...namespaces(input),
+    // Parents that bubblewrap makes by itself are closed to everybody but root.
+    ...parentsOf([...system.readOnly, '/etc/passwd', '/var/tmp', `${VIRTUAL_ROOT}/workspace`]).flatMap((path) => [
+      '--dir',
+      path,
+    ]),
+    ...system.readOnly.flatMap((path) => ['--ro-bind', path, path]),
+    ...system.symlinks.flatMap(([target, path]) => ['--symlink', target, path]),
+    ...system.hidden.flatMap((path) => ['--tmpfs', path, '--remount-ro', path]),
+    ...['passwd', 'group', 'nsswitch.conf'].flatMap((file) => [
+      '--ro-bind',
+      `${folders.system}/${file}`,
+      `/etc/${file}`,
+    ]),
+    ...(input.network === 'none' ? ['--ro-bind', `${folders.system}/hosts`, '/etc/hosts'] : []),
+    ...['--proc', '/proc', '--dev', '/dev', ...shared, '--dir', '/run'],
+    ...['--bind', folders.temporary, '/tmp', '--symlink', '../tmp', '/var/tmp'],
+    ...['--bind', folders.workspace, `${VIRTUAL_ROOT}/workspace`],
+    ...['--ro-bind', folders.uploads, `${VIRTUAL_ROOT}/uploads`],
+    ...['--bind', folders.outputs, `${VIRTUAL_ROOT}/outputs`],
+    // Root and /dev are memory file systems without a size: writable, they would be a way around every limit.
+    ...['--remount-ro', '/dev', '--remount-ro', '/'],
+    // Not the working folder: while root without capabilities is still in charge it may not enter the thread's folders.
+    ...['--chdir', '/'],
+    ...Object.entries(input.environment).flatMap(([name, value]) => ['--setenv', name, value]),
+    ...['--json-status-fd', String(input.statusDescriptor)],
+    ...(input.blockDescriptor === null ? [] : ['--block-fd', String(input.blockDescriptor)]),
+  ];
+}
+
+/** All folders above these paths, outermost first. */
+function parentsOf(paths: readonly string[]): string[] {
+  const parents = new Set<string>();
+  for (const path of paths) {
+    for (let at = path.lastIndexOf('/'); at > 0; at = path.lastIndexOf('/', at - 1)) parents.add(path.slice(0, at));
+  }
+  return [...parents].sort();
+}
+
+function namespaces(input: BubblewrapCommand): string[] {
+  const common = ['--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try', '--hostname', 'sandbox'];
+  const isolation = [...common, '--die-with-parent', '--new-session', '--cap-drop', 'ALL'];
+  if (input.network === 'none') isolation.push('--unshare-net');
+  if (input.identity.kind === 'private-uid') {
+    // Only until `setpriv` has changed the user id; the change clears them.
+    return [...isolation, '--cap-add', 'CAP_SETUID', '--cap-add', 'CAP_SETGID'];
+  }
+  const id = String(INSIDE_UID);
+  isolation.push('--unshare-user', '--uid', id, '--gid', id);
+  if (input.identity.disableNested) isolation.push('--disable-userns');
+  return isolation;
+}
+
+/** The program inside and its arguments: first the limits that a process sets for itself, then the command. */
+export function insideCommand(
+  input: Pick<BubblewrapCommand, 'identity' | 'limits' | 'limitProcesses' | 'cwd' | 'command'>,
+): string[] {
+  const blocks = Math.max(1, Math.floor(input.limits.diskBytes / 1024));
+  const limits = [`ulimit -c 0 -f ${blocks}`, ...(input.limitProcesses ? [`ulimit -u ${input.limits.processes}`] : [])];
+  // When the whole machine runs out of memory, the kernel shall choose here first.
+  // Descriptors that the server itself inherited from whoever started it are none of the command's business.
+  const closing = 'for n in /proc/self/fd/*; do n=${n##*/}; [[ $n -gt 2 ]] && eval "exec $n>&-"; done';
+  const prelude = `${closing}; ${limits.join('; ')}; echo 1000 2>/dev/null >/proc/self/oom_score_adj; cd -- "$2" && exec /bin/bash -c "$1"`;
+  const shell = ['/bin/bash', '-c', prelude, 'bash', input.command, input.cwd];
+  if (input.identity.kind !== 'private-uid') return shell;
+  const id = String(input.identity.uid);
+  return ['setpriv', '--reuid', id, '--regid', id, '--clear-groups', '--inh-caps=-all', '--', ...shell];
+}

@@ -1,0 +1,200 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import type { Readable, Writable } from 'node:stream';
+import { type Clock, type ExecResult, type Logger, ReindeerError } from '@reindeer/protocol';
+import { OutputBuffer } from '../process/output.ts';
+import { type OutputPipe, type PipePool, startWith } from '../process/pipes.ts';
+import { isGone, kill, pollUntil, processStat } from '../process/signals.ts';
+import { supervise, within } from '../process/supervise.ts';
+import { type BubblewrapCommand, bubblewrapArguments, insideCommand } from './arguments.ts';
+import type { Cgroups, CommandGroup } from './cgroups.ts';
+import type { WatchInput } from './watchdog.ts';
+
+export interface Launch {
+  /** Absolute path of `bwrap`. */
+  readonly program: string;
+  readonly command: Omit<BubblewrapCommand, 'blockDescriptor' | 'statusDescriptor'>;
+  readonly cgroups: Cgroups | null;
+  readonly pipes: PipePool;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly timeoutMs: number;
+  readonly outputBytes: number;
+  readonly outputEndBytes: number;
+  readonly onOutput?: (text: string) => void;
+  readonly signal: AbortSignal;
+  /** Watches what no kernel limit holds; see `watchdog.ts`. */
+  readonly watch: (input: WatchInput, signal: AbortSignal) => Promise<string | null>;
+}
+
+const STATUS = 3;
+const ARGUMENTS = 4;
+const BLOCK = 5;
+/** Milliseconds for the kernel to end a killed namespace. */
+const GONE_MS = 5_000;
+const START_MS = 10_000;
+
+/**
+ * Runs one command in a bubblewrap of its own. The first process of the sandbox's pid namespace is known from bubblewrap's status
+ * messages: it joins the control group before the command starts, and killing it makes the kernel end every process inside,
+ * however they were started. The result is returned when that has happened.
+ */
+export async function launch(input: Launch): Promise<ExecResult> {
+  const began = input.clock.monotonic();
+  const output = new OutputBuffer(input.outputBytes, input.onOutput);
+  const group = input.cgroups === null ? null : await createGroup(input.cgroups, input);
+  try {
+    const pipe = await input.pipes.acquire();
+    const child = await startWith(pipe, () => start(input, pipe, group !== null));
+    const status = new StatusReader(channelOf<Readable>(child, STATUS));
+    const first = firstProcess(status, child, group, input);
+    const ended = await supervise({
+      child,
+      pipe,
+      output,
+      clock: input.clock,
+      timeoutMs: input.timeoutMs,
+      outputEndBytes: input.outputEndBytes,
+      signal: input.signal,
+      stop: async () => endAll(child, await first, input),
+      watch: async (signal) => {
+        const process = await first;
+        return process === null ? null : input.watch({ process: process.id, group }, signal);
+      },
+    });
+    const kept = output.finish();
+    const durationMs = input.clock.monotonic() - began;
+    if (ended.ended !== 'exit') return { ...ended, ...kept, durationMs };
+    const commandExit = await status.exitCode;
+    if (group !== null && commandExit !== 0 && (await group.memoryExceeded())) {
+      return { ended: 'limit', limit: 'memory', exitCode: null, ...kept, durationMs };
+    }
+    if (commandExit === null) throw setupFailed(kept.output);
+    return { ended: 'exit', exitCode: commandExit, ...kept, durationMs };
+  } finally {
+    await group?.remove();
+  }
+}
+
+async function createGroup(cgroups: Cgroups, input: Launch): Promise<CommandGroup> {
+  try {
+    return await cgroups.create(input.command.limits);
+  } catch (cause) {
+    // The limits were promised at start; without them nothing runs.
+    throw new ReindeerError('sandbox_unavailable', 'The control group of the command could not be made.', {
+      cause,
+      retryable: true,
+    });
+  }
+}
+
+function start(input: Launch, pipe: OutputPipe, block: boolean): ChildProcess {
+  const child = spawn(input.program, ['--args', String(ARGUMENTS), '--', ...insideCommand(input.command)], {
+    stdio: ['ignore', pipe.writer, pipe.writer, 'pipe', 'pipe', ...(block ? ['pipe' as const] : [])],
+    // Not even the names of the server's variables reach the sandbox or the program that builds it.
+    env: {},
+    cwd: '/',
+    // A group of its own: an interrupt typed at the server's terminal must not end commands during a drain.
+    detached: true,
+  });
+  const words = bubblewrapArguments({
+    ...input.command,
+    statusDescriptor: STATUS,
+    blockDescriptor: block ? BLOCK : null,
+  });
+  const channel = channelOf<Writable>(child, ARGUMENTS);
+  channel.on('error', () => {});
+  channel.end(words.map((word) => `${word}\0`).join(''));
+  return child;
+}
+
+/** One of the extra channels given to `spawn`; its declared type knows the first five only. */
+function channelOf<T extends Readable | Writable>(child: ChildProcess, descriptor: number): T {
+  const channels: readonly (Readable | Writable | null | undefined)[] = child.stdio;
+  return channels[descriptor] as T;
+}
+
+interface FirstProcess {
+  readonly id: number;
+  readonly started: string | null;
+}
+
+/** Waits for the sandbox's first process, puts it under its limits and lets it go on. Null when there never was one. */
+async function firstProcess(
+  status: StatusReader,
+  child: ChildProcess,
+  group: CommandGroup | null,
+  input: Launch,
+): Promise<FirstProcess | null> {
+  const known = await within(input.clock, START_MS, status.firstProcess);
+  const id = known ? await status.firstProcess : null;
+  if (id === null) {
+    if (!known && child.pid !== undefined) kill(child.pid);
+    return null;
+  }
+  const stat = await processStat(id);
+  if (group !== null) {
+    const gate = channelOf<Writable>(child, BLOCK);
+    gate.on('error', () => {});
+    try {
+      await group.join(id);
+      gate.end('1');
+    } catch (cause) {
+      input.logger.error('A command could not be put under its limits and was ended.', { cause: String(cause) });
+      kill(id);
+    }
+  }
+  return { id, started: stat?.started ?? null };
+}
+
+async function endAll(child: ChildProcess, first: FirstProcess | null, input: Launch): Promise<void> {
+  const outer = child.pid;
+  if (outer === undefined) return;
+  const over = () => child.exitCode !== null || child.signalCode !== null;
+  if (first !== null && !(await isGone(first.id, first.started))) kill(first.id);
+  if (first === null && !over()) kill(outer);
+  if (!(await pollUntil(input.clock, GONE_MS, async () => over()))) {
+    kill(outer);
+    await pollUntil(input.clock, GONE_MS, async () => over());
+  }
+  if (first !== null && !(await pollUntil(input.clock, GONE_MS, () => isGone(first.id, first.started)))) {
+    input.logger.error('A sandbox did not end after SIGKILL.', { process: first.id });
+  }
+}
+
+function setupFailed(output: string): ReindeerError {
+  return new ReindeerError('sandbox_unavailable', 'The sandbox could not be set up; `reindeer doctor` tells why.', {
+    cause: new Error(output.slice(0, 2_000)),
+    retryable: true,
+  });
+}
+
+/** bubblewrap's status messages: one JSON object a line, first the process id, at the end the command's exit code. */
+class StatusReader {
+  /** Id of the first process inside; null when the channel closed without one. */
+  readonly firstProcess: Promise<number | null>;
+  /** Exit code of the command; null when the sandbox was never set up, or was killed. */
+  readonly exitCode: Promise<number | null>;
+
+  constructor(channel: Readable) {
+    let text = '';
+    const closed = new Promise<void>((resolve) => {
+      channel.once('close', () => resolve());
+      channel.on('error', () => resolve());
+    });
+    this.firstProcess = new Promise((resolve) => {
+      channel.on('data', (chunk: Buffer) => {
+        if (text.length < 10_000) text += chunk.toString('utf8');
+        const id = /"child-pid"\s*:\s*(\d+)/.exec(text)?.[1];
+        if (id !== undefined) resolve(Number(id));
+      });
+      closed.then(
+        () => resolve(null),
+        () => {},
+      );
+    });
+    this.exitCode = closed.then(() => {
+      const code = /"exit-code"\s*:\s*(\d+)/.exec(text)?.[1];
+      return code === undefined ? null : Number(code);
+    });
+  }
+}

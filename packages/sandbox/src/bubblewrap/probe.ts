@@ -1,0 +1,334 @@
+import { execFile } from 'node:child_process';
+import { access, constants, readFile, rm } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import type { ExecResult, Surroundings } from '@reindeer/protocol';
+import { makeThreadFolders, type ThreadPaths } from '../folders.ts';
+import type { PipePool } from '../process/pipes.ts';
+import type { SandboxSettings } from '../settings.ts';
+import type { SystemView } from './arguments.ts';
+import { baseEnvironment, type Identity } from './arguments.ts';
+import { type Cgroups, findCgroups } from './cgroups.ts';
+import { launch } from './launch.ts';
+import type { CommandLimits } from './limits.ts';
+import { findSystemView } from './system-view.ts';
+import { usageOf } from './watchdog.ts';
+
+const run = promisify(execFile);
+
+/** What was found, and shown to work, on this machine. */
+export interface BubblewrapFindings {
+  readonly program: string;
+  readonly version: string;
+  readonly system: SystemView;
+  /** `private-uid` findings carry the probe's id; each thread has its own. */
+  readonly identity: Identity;
+  readonly cgroups: Cgroups | null;
+  /** Each name says what was seen to hold: the control group, the process's own limit, or the watch from outside. */
+  readonly confirmed: {
+    readonly memoryGroup: boolean;
+    readonly processGroup: boolean;
+    readonly processUlimit: boolean;
+    readonly fileSize: boolean;
+    readonly watchdog: boolean;
+  };
+}
+
+export type ProbeResult =
+  | { readonly ok: true; readonly findings: BubblewrapFindings }
+  | { readonly ok: false; readonly reason: string; readonly remedy: string };
+
+export interface ProbeInput {
+  readonly settings: SandboxSettings;
+  readonly surroundings: Surroundings;
+  readonly pipes: PipePool;
+  /** A folder of ours in which a trial thread is made and removed again. */
+  readonly folder: string;
+  readonly hidden: readonly string[];
+  /** Folders to search for `bwrap`. */
+  readonly searchPath: string;
+}
+
+const MIB = 1024 * 1024;
+const TRIAL_UID = 1_879_048_191;
+
+/** Finds out by trial what this machine offers. Never claims what a trial did not show (D8). */
+export async function probeBubblewrap(input: ProbeInput): Promise<ProbeResult> {
+  if (process.platform !== 'linux') {
+    return {
+      ok: false,
+      reason: 'bubblewrap exists on Linux only.',
+      remedy:
+        'Run Reindeer on Linux, or set `sandbox.use: local` with `allow_host_bash: true` to run commands as your own user.',
+    };
+  }
+  const program = await findProgram('bwrap', input.searchPath);
+  if (program === null) return { ok: false, reason: 'bubblewrap is not installed.', remedy: await installCommand() };
+  const help = await run(program, ['--help']).then(
+    (result) => result.stdout + result.stderr,
+    () => '',
+  );
+  if (!help.includes('--json-status-fd') || !help.includes('--args')) {
+    return { ok: false, reason: 'bubblewrap is too old (0.4 or newer is needed).', remedy: await installCommand() };
+  }
+  const version = await run(program, ['--version']).then(
+    (result) => result.stdout.trim().replace(/^bubblewrap /, ''),
+    () => 'unknown',
+  );
+  const system = await findSystemView({
+    network: input.settings.network,
+    hidden: input.hidden,
+    sizedTmpfs: help.includes('--size'),
+  });
+  const trial = new Trial(input, program, system);
+  try {
+    return await tryIdentities(trial, input, { program, version, system }, help.includes('--disable-userns'));
+  } finally {
+    await rm(input.folder, { recursive: true, force: true });
+  }
+}
+
+async function tryIdentities(
+  trial: Trial,
+  input: ProbeInput,
+  found: Pick<BubblewrapFindings, 'program' | 'version' | 'system'>,
+  canDisableNested: boolean,
+): Promise<ProbeResult> {
+  const candidates: Identity[] = process.getuid?.() === 0 ? [{ kind: 'private-uid', uid: TRIAL_UID }] : [];
+  if (canDisableNested) candidates.push({ kind: 'user-namespace', disableNested: true });
+  candidates.push({ kind: 'user-namespace', disableNested: false });
+  let last = '';
+  for (const identity of candidates) {
+    const result = await trial.basics(identity);
+    if (!result.ok) {
+      last = result.why;
+      input.surroundings.logger.info('A kind of sandbox does not work here.', {
+        kind: identity.kind,
+        why: last.slice(0, 500),
+      });
+      continue;
+    }
+    const { clock, random } = input.surroundings;
+    const cgroups = await findCgroups(clock, random);
+    const groups = cgroups === null ? null : await trial.groups(identity, cgroups);
+    return {
+      ok: true,
+      findings: {
+        ...found,
+        identity,
+        cgroups: groups !== null && (groups.memory || groups.processes) ? cgroups : null,
+        confirmed: {
+          memoryGroup: groups?.memory ?? false,
+          processGroup: groups?.processes ?? false,
+          processUlimit: result.processUlimit,
+          fileSize: result.fileSize,
+          watchdog: result.watchdog,
+        },
+      },
+    };
+  }
+  return { ok: false, ...(await explainRefusal(last)) };
+}
+
+/** Runs trial commands in a thread of its own. */
+class Trial {
+  readonly #input: ProbeInput;
+  readonly #program: string;
+  readonly #system: SystemView;
+
+  constructor(input: ProbeInput, program: string, system: SystemView) {
+    this.#input = input;
+    this.#program = program;
+    this.#system = system;
+  }
+
+  /** Does a command run at all, without rights, and which of its own limits hold? */
+  async basics(
+    identity: Identity,
+  ): Promise<
+    | { readonly ok: true; readonly processUlimit: boolean; readonly fileSize: boolean; readonly watchdog: boolean }
+    | { readonly ok: false; readonly why: string }
+  > {
+    let seen = 0;
+    try {
+      const result = await this.#run({
+        identity,
+        cgroups: null,
+        limits: { memoryBytes: 64 * MIB, processes: 6, diskBytes: 64 * 1024 },
+        limitProcesses: true,
+        command: BASICS,
+        watch: async (first) => {
+          seen = Math.max(seen, (await usageOf(first, 100)).tasks);
+        },
+      });
+      const lines = new Set(result.output.split('\n'));
+      if (result.ended !== 'exit' || !lines.has('unprivileged')) return { ok: false, why: result.output };
+      return { ok: true, processUlimit: lines.has('processes'), fileSize: lines.has('file-size'), watchdog: seen > 2 };
+    } catch (error) {
+      const cause = error instanceof Error && error.cause instanceof Error ? error.cause.message : String(error);
+      return { ok: false, why: cause };
+    }
+  }
+
+  /** Do the control groups hold a process that uses too much? */
+  async groups(
+    identity: Identity,
+    cgroups: Cgroups,
+  ): Promise<{ readonly memory: boolean; readonly processes: boolean }> {
+    try {
+      const result = await this.#run({
+        identity,
+        cgroups,
+        limits: { memoryBytes: 48 * MIB, processes: 8, diskBytes: 64 * MIB },
+        limitProcesses: false,
+        command: GROUPS,
+        watch: async () => {},
+      });
+      return {
+        processes: result.output.split('\n').includes('processes'),
+        memory: result.ended === 'limit' && result.limit === 'memory',
+      };
+    } catch (error) {
+      this.#input.surroundings.logger.warn('Control groups are there but cannot be used.', { cause: String(error) });
+      return { memory: false, processes: false };
+    }
+  }
+
+  async #run(options: {
+    readonly identity: Identity;
+    readonly cgroups: Cgroups | null;
+    readonly limits: CommandLimits;
+    readonly limitProcesses: boolean;
+    readonly command: string;
+    readonly watch: (first: number) => Promise<void>;
+  }): Promise<ExecResult> {
+    const { surroundings, pipes, folder, settings } = this.#input;
+    const paths = trialPaths(folder);
+    await makeThreadFolders(paths, options.identity.kind === 'private-uid' ? options.identity.uid : null);
+    return launch({
+      program: this.#program,
+      command: {
+        identity: options.identity,
+        folders: paths.folders,
+        system: this.#system,
+        network: settings.network,
+        limits: options.limits,
+        limitProcesses: options.limitProcesses,
+        cwd: '/mnt/user-data/workspace',
+        environment: baseEnvironment(),
+        command: options.command,
+      },
+      cgroups: options.cgroups,
+      pipes,
+      clock: surroundings.clock,
+      logger: surroundings.logger,
+      timeoutMs: 10_000,
+      outputBytes: 64 * 1024,
+      outputEndBytes: MIB,
+      signal: new AbortController().signal,
+      watch: async ({ process: first }, signal) => {
+        while (!signal.aborted) {
+          await options.watch(first);
+          await surroundings.clock.sleep(3, signal).catch(() => {});
+        }
+        return null;
+      },
+    });
+  }
+}
+
+/**
+ * Starts more processes than allowed and waits, without starting any itself, for the first refusal. (bash tries a refused fork again
+ * after a whole second; nobody waits for that, since the sandbox ends with its first command.)
+ */
+const FORKS = `
+( for n in 1 2 3 4 5 6 7 8 9 10 11 12; do (exec sleep 5) & done ) 2>/tmp/refused &
+for ((turn = 0; turn < 300000; turn++)); do [[ -s /tmp/refused ]] && { echo processes; break; }; done
+`;
+
+/** Prints a word for each thing that holds. */
+const BASICS = `
+status=$(</proc/self/status)
+[[ $status == *CapEff:?0000000000000000* && $status == *NoNewPrivs:?1* && $UID != 0 ]] && echo unprivileged
+(trap '' XFSZ; printf '%0.s0123456789abcdef' {1..8192} >/tmp/large) 2>/dev/null
+[[ $(stat -c %s /tmp/large) -le 65536 ]] && echo file-size
+${FORKS}
+exit 0`;
+
+/** Forks past the group's limit, then fills the memory: a doubling string is enough, and needs no other program. */
+const GROUPS = `${FORKS}
+text=0123456789abcdef
+while :; do text=$text$text; done`;
+
+function trialPaths(folder: string): ThreadPaths {
+  const userData = `${folder}/user-data`;
+  return {
+    thread: folder,
+    userData,
+    staging: `${folder}/staging`,
+    folders: {
+      workspace: `${userData}/workspace`,
+      uploads: `${userData}/uploads`,
+      outputs: `${userData}/outputs`,
+      temporary: `${folder}/tmp`,
+      system: `${folder}/system`,
+    },
+  };
+}
+
+/** Absolute path of a program in a `PATH`, or null. */
+export async function findProgram(name: string, searchPath: string): Promise<string | null> {
+  for (const folder of searchPath.split(':')) {
+    if (!folder.startsWith('/')) continue;
+    const path = `${folder}/${name}`;
+    const usable = await access(path, constants.X_OK).then(
+      () => true,
+      () => false,
+    );
+    if (usable) return path;
+  }
+  return null;
+}
+
+/** The one command that installs bubblewrap here. */
+export async function installCommand(osRelease?: string): Promise<string> {
+  const text = osRelease ?? (await readFile('/etc/os-release', 'utf8').catch(() => ''));
+  const ids = [...text.matchAll(/^(?:ID|ID_LIKE)="?([^"\n]*)"?$/gm)].flatMap((match) => (match[1] ?? '').split(' '));
+  const is = (...names: string[]) => names.some((name) => ids.includes(name));
+  const sudo = process.getuid?.() === 0 ? '' : 'sudo ';
+  if (is('fedora', 'rhel', 'centos')) return `${sudo}dnf install bubblewrap`;
+  if (is('arch')) return `${sudo}pacman -S bubblewrap`;
+  if (is('alpine')) return `${sudo}apk add bubblewrap bash coreutils util-linux`;
+  if (is('suse', 'opensuse')) return `${sudo}zypper install bubblewrap`;
+  return `${sudo}apt-get install bubblewrap`;
+}
+
+/** Why the kernel refuses sandboxes here, and the command that allows them. */
+async function explainRefusal(output: string): Promise<{ readonly reason: string; readonly remedy: string }> {
+  const setting = async (name: string) =>
+    (await readFile(`/proc/sys/${name.replaceAll('.', '/')}`, 'utf8').catch(() => '')).trim();
+  const sudo = process.getuid?.() === 0 ? '' : 'sudo ';
+  if ((await setting('kernel.apparmor_restrict_unprivileged_userns')) === '1') {
+    return {
+      reason: 'AppArmor refuses user namespaces to ordinary programs.',
+      remedy: `${sudo}sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`,
+    };
+  }
+  if ((await setting('kernel.unprivileged_userns_clone')) === '0') {
+    return {
+      reason: 'The kernel refuses user namespaces.',
+      remedy: `${sudo}sysctl -w kernel.unprivileged_userns_clone=1`,
+    };
+  }
+  if ((await setting('user.max_user_namespaces')) === '0') {
+    return {
+      reason: 'The kernel allows no user namespaces.',
+      remedy: `${sudo}sysctl -w user.max_user_namespaces=10000`,
+    };
+  }
+  const line = output.split('\n').find((candidate) => candidate.startsWith('bwrap:')) ?? 'it gave no reason';
+  return {
+    reason: `bubblewrap is installed but cannot make a sandbox here (${line.slice(0, 200)}).`,
+    remedy:
+      'If this is a container, start it with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined --cap-add SYS_ADMIN`; otherwise run Reindeer as an ordinary user on the host.',
+  };
+}

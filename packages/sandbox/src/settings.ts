@@ -1,0 +1,44 @@
+/** What the operator may set; the keys are those below `sandbox:` in the configuration, in our spelling. */
+export interface SandboxSettings {
+  /** Which provider: `bubblewrap` (default; falls back to file tools only) or `local`. */
+  readonly use: 'bubblewrap' | 'local';
+  /** Needed for `local`: commands then run as the user of the server, with that user's files in reach. */
+  readonly allowHostBash: boolean;
+  /** Most milliseconds one command may take; a request may ask for less. */
+  readonly bashCommandTimeoutMs: number;
+  /** `none`: no network at all. `host`: the host's network, loopback included. */
+  readonly network: 'none' | 'host';
+  /** Memory of one command with all its processes, in bytes. */
+  readonly memoryBytes: number;
+  /** Processes and threads of one command. */
+  readonly processes: number;
+  /** Disk space of one thread's folders, in bytes; also the largest single file. */
+  readonly diskBytes: number;
+  /** Bytes of output kept of one command; more is read and dropped. */
+  readonly outputBytes: number;
+  /** Bytes of output after which a command is ended. */
+  readonly outputEndBytes: number;
+  /** Commands that may run at once; more are refused with `over_capacity`. */
+  readonly maxCommands: number;
+  /** Added to the environment of every command; values are resolved by the caller. */
+  readonly environment: Readonly<Record<string, string>>;
+  /** Real folders hidden from every command although they lie below a folder that is mounted, such as `/usr/src/app`. */
+  readonly hiddenFolders: readonly string[];
+}
+
+const MIB = 1024 * 1024;
+
+export const DEFAULT_SANDBOX_SETTINGS: SandboxSettings = {
+  use: 'bubblewrap',
+  allowHostBash: false,
+  bashCommandTimeoutMs: 600_000,
+  network: 'none',
+  memoryBytes: 2_048 * MIB,
+  processes: 512,
+  diskBytes: 2_048 * MIB,
+  outputBytes: 10 * MIB,
+  outputEndBytes: 100 * MIB,
+  maxCommands: 64,
+  environment: {},
+  hiddenFolders: [],
+};
