@@ -10,9 +10,8 @@ import {
   type Statement,
   type Tx,
 } from '../executor.ts';
-import { migrationsFrom } from '../migrations/index.ts';
-import type { Migration } from '../migrations/types.ts';
 import { toPlainError } from './errors.ts';
+import { applyMigrations } from './migrate.ts';
 
 /** One unit of work of a batch. */
 export interface Operation {
@@ -49,26 +48,22 @@ export class SqliteConnection {
   readonly #scripts: Readonly<Record<string, Script<never, unknown>>>;
   readonly #dialect: Dialect = createDialect('sqlite');
   readonly #prepared = new Map<Statement<never, unknown>, Prepared>();
-  #synchronous: 'NORMAL' | 'FULL' = 'NORMAL';
+  #synchronous: 'NORMAL' | 'FULL' = 'FULL';
 
   /**
    * Opens (and creates) the database and brings it to the newest format.
    * @param file path, or `:memory:`
    * @throws ReindeerError `data_too_new`; whatever SQLite throws
    */
-  constructor(
-    file: string,
-    scripts: Readonly<Record<string, Script<never, unknown>>>,
-    migrations?: readonly Migration[],
-  ) {
+  constructor(file: string, scripts: Readonly<Record<string, Script<never, unknown>>>) {
     this.#scripts = scripts;
     this.#db = new DatabaseSync(file, { enableForeignKeyConstraints: false, timeout: 5000 });
     try {
       this.#db.exec('PRAGMA journal_mode = WAL');
-      this.#db.exec('PRAGMA synchronous = NORMAL');
       this.#db.exec('PRAGMA cache_size = -16000');
       this.#db.exec('PRAGMA temp_store = MEMORY');
-      migrate(this.#db, migrations);
+      this.#db.exec('PRAGMA synchronous = FULL');
+      applyMigrations(this.#db);
     } catch (error) {
       this.#db.close();
       throw error;
@@ -177,28 +172,4 @@ export class SqliteConnection {
 function failedBatch(operations: readonly Operation[], error: unknown): BatchResult {
   const plain = toPlainError(error);
   return { results: operations.map(() => ({ ok: false, error: plain })), appended: [] };
-}
-
-/** Brings the database to the newest format, in one transaction: all of it or nothing (PD-02). */
-function migrate(db: DatabaseSync, migrations?: readonly Migration[]): void {
-  db.exec('PRAGMA synchronous = FULL');
-  db.exec('BEGIN IMMEDIATE');
-  try {
-    db.exec('create table if not exists meta (name text primary key not null, value text not null) strict');
-    const row = db.prepare("select value from meta where name = 'format'").get();
-    const current = row === undefined ? 0 : Number(row.value);
-    const store = db.prepare(
-      "insert into meta (name, value) values ('format', ?) on conflict (name) do update set value = excluded.value",
-    );
-    for (const { version, statements } of migrationsFrom(current, 'sqlite', migrations)) {
-      for (const statement of statements) db.exec(statement);
-      store.run(String(version));
-    }
-    db.exec('COMMIT');
-  } catch (error) {
-    if (db.isTransaction) db.exec('ROLLBACK');
-    throw error;
-  } finally {
-    db.exec('PRAGMA synchronous = NORMAL');
-  }
 }

@@ -1,8 +1,8 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import type { PlainError } from '@reindeer/protocol';
 import { scripts } from '../scripts.ts';
-import { copyDatabase } from './backup.ts';
 import { type BatchResult, type Operation, SqliteConnection } from './connection.ts';
+import { copyDatabase } from './copy.ts';
 import { toPlainError } from './errors.ts';
 
 /** What the worker is started with: a database to serve, or one to copy. */

@@ -1,0 +1,45 @@
+import { expect, test } from 'vitest';
+import { bindParameters, compileStatement, createDialect, defineStatement } from './executor.ts';
+import { texts } from './sql.ts';
+
+const find = defineStatement((db, p: { threadId: string; at: number }, dialect) =>
+  db
+    .selectFrom('runs')
+    .select('run_id')
+    .where('thread_id', '=', p.threadId)
+    .where('kind', '=', 'run')
+    .where('updated_at', '>', p.at)
+    .where('owner', 'in', texts(dialect, '["a"]'))
+    .limit(3),
+);
+
+test('a statement is compiled per dialect, with parameters and its own constants in the order of the text', () => {
+  const sqlite = compileStatement(find, createDialect('sqlite'));
+  expect(sqlite.sql).toContain('"thread_id" = ?');
+  expect(sqlite.sql).toContain('json_each(?)');
+  expect(bindParameters(sqlite, { at: 7, threadId: 't' })).toEqual(['t', 'run', 7, '["a"]', 3]);
+  const postgres = compileStatement(find, createDialect('postgres'));
+  expect(postgres.sql).toContain('"thread_id" = $1');
+  expect(postgres.sql).toContain('jsonb_array_elements_text($4::jsonb)');
+  expect(postgres.slots).toEqual(sqlite.slots);
+});
+
+test('what a driver would store wrongly or as nothing is refused by name', () => {
+  const compiled = compileStatement(find, createDialect('sqlite'));
+  for (const [value, what] of [
+    [new Date(), 'a Date'],
+    [undefined, 'undefined'],
+    [['x'], 'an array'],
+    [Number.NaN, 'NaN'],
+    [Number.POSITIVE_INFINITY, 'Infinity'],
+    [{ a: 1 }, 'object'],
+    [() => 1, '=>'],
+  ] as const)
+    expect(() => bindParameters(compiled, { threadId: 't', at: value })).toThrow(
+      new RegExp(`Parameter "at" cannot be stored: .*${what}`),
+    );
+  expect(() => bindParameters(compiled, { threadId: 't' })).toThrow('Parameter "at"');
+  for (const value of [null, 0, 1.5, 10n, new Uint8Array([1])])
+    expect(bindParameters(compiled, { threadId: 't', at: value })[2]).toEqual(value);
+  expect(bindParameters(compiled, { threadId: 't', at: true })[2]).toBe(1);
+});
