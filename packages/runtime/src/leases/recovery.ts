@@ -90,7 +90,8 @@ export class Recovery {
   async #claimAll(deadOwners: readonly string[]): Promise<number> {
     const { clock, random } = this.#surroundings;
     const { instanceId, leaseMs, graceMs } = this.#settings;
-    let total = 0;
+    // A row is claimed once per pass, also when it could not be handed over.
+    const seen = new Set<string>();
     while (!this.#stopped.signal.aborted) {
       const grantedAt = clock.monotonic();
       const now = clock.now();
@@ -100,14 +101,14 @@ export class Recovery {
         leaseExpiresAt: now + leaseMs,
         graceMs,
         deadOwners,
-        skipRunIds: this.#held(),
+        skipRunIds: [...new Set([...this.#held(), ...seen])],
         now,
       });
+      for (const { run } of claimed) seen.add(run.runId);
       for (const { run, token } of claimed) await this.#handOver({ run, token, grantedAt });
-      total += claimed.length;
       if (claimed.length < CLAIM) break;
     }
-    return total;
+    return seen.size;
   }
 
   async #handOver(claimed: ClaimedRun): Promise<void> {
