@@ -60,6 +60,7 @@ export const foundation: Migration = {
     'create unique index runs_one_per_idempotency_key on runs (user_id, idempotency_key) where idempotency_key is not null',
     'create index runs_by_thread on runs (thread_id, created_at, admission)',
     'create index runs_unacknowledged on runs (admission) where acknowledged = 0',
+    'create index runs_unacknowledged_by_thread on runs (thread_id, admission) where acknowledged = 0',
     `create table run_details (
       run_id text primary key not null,
       assistant_id text not null,

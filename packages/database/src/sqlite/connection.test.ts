@@ -21,6 +21,10 @@ const fail = defineScript('fail', 'write', async (tx, input: { name: string; err
 const insertMeta = defineStatement((db, p: { name: string }) =>
   db.insertInto('meta').values({ name: p.name, value: '' }),
 );
+const insertOrRollback = defineStatement((db, p: { name: string }) =>
+  db.insertInto('meta').orRollback().values({ name: p.name, value: '' }),
+);
+const failAll = defineScript('fail.all', 'write', (tx, input: { name: string }) => tx.run(insertOrRollback, input));
 const tell = defineScript('tell', 'write', async (tx, input: { threadId: string; head: number }) => {
   tx.appended(input.threadId, input.head);
 });
@@ -38,6 +42,7 @@ const connect = () => {
     get,
     fail,
     tell,
+    'fail.all': failAll,
     'level.write': levelWrite,
     'level.durable': levelDurable,
   });
@@ -90,6 +95,26 @@ test('a failing operation undoes its own writes and none of its neighbours’', 
     null,
     '2',
   ]);
+});
+
+test('a fault that undoes the whole transaction is told to every caller of the batch', async () => {
+  const connection = connect();
+  await connection.runBatch([{ name: 'put', input: { name: 'x', value: 'before' } }]);
+  const { results, appended } = await connection.runBatch([
+    { name: 'put', input: { name: 'a', value: '1' } },
+    { name: 'tell', input: { threadId: 't', head: 1 } },
+    { name: 'fail.all', input: { name: 'x' } },
+    { name: 'put', input: { name: 'b', value: '1' } },
+  ]);
+  expect(results.map((result) => (result.ok ? 'ok' : result.error.code))).toEqual([
+    'store_unavailable',
+    'store_unavailable',
+    'conflict',
+    'store_unavailable',
+  ]);
+  expect(appended).toEqual([]);
+  const after = await connection.runBatch(['a', 'b', 'x'].map((name) => ({ name: 'get', input: { name } })));
+  expect(after.results).toEqual([null, null, 'before'].map((value) => ({ ok: true, value })));
 });
 
 test('every commit is flushed to the disk when one operation of the batch acknowledges something', async () => {

@@ -1,5 +1,5 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
-import type { PlainError } from '@reindeer/protocol';
+import { type PlainError, ReindeerError } from '@reindeer/protocol';
 import {
   bindParameters,
   type CompiledStatement,
@@ -86,8 +86,11 @@ export class SqliteConnection {
       return failedBatch(operations, error);
     }
     const results: OperationResult[] = [];
-    for (const [index, operation] of operations.entries())
+    for (const [index, operation] of operations.entries()) {
       results.push(await this.#runOne(operation, scripts[index], appended));
+      // Some faults (a full disk) undo the whole transaction on the spot, and with it the neighbours of the one that failed.
+      if (!this.#db.isTransaction) return undoneBatch(operations, results);
+    }
     try {
       this.#db.exec('COMMIT');
     } catch (error) {
@@ -124,8 +127,6 @@ export class SqliteConnection {
       for (const [threadId, head] of own) appended.set(threadId, head);
       return { ok: true, value };
     } catch (error) {
-      // After some faults (a full disk) SQLite has rolled the whole transaction back already; the commit then fails, and with
-      // it the batch, which is what happened.
       if (writes && this.#db.isTransaction) this.#db.exec('ROLLBACK TO operation; RELEASE operation');
       return { ok: false, error: toPlainError(error) };
     }
@@ -167,6 +168,18 @@ export class SqliteConnection {
     this.#db.exec(`PRAGMA synchronous = ${level}`);
     this.#synchronous = level;
   }
+}
+
+/** The newest result is of the operation that failed; nothing is stored, and nothing after it was tried. */
+function undoneBatch(operations: readonly Operation[], results: readonly OperationResult[]): BatchResult {
+  const undone = new ReindeerError('store_unavailable', 'The database undid a change because another one failed.', {
+    retryable: true,
+  }).toPlain();
+  const culprit = results.length - 1;
+  return {
+    results: operations.map((_, index) => results[index === culprit ? culprit : -1] ?? { ok: false, error: undone }),
+    appended: [],
+  };
 }
 
 function failedBatch(operations: readonly Operation[], error: unknown): BatchResult {

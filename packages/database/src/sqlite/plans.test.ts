@@ -1,0 +1,174 @@
+import { DatabaseSync } from 'node:sqlite';
+import { type Admission, NO_USAGE } from '@reindeer/protocol';
+import { checkpointPut, EMPTY_REQUEST, packed } from '@reindeer/testkit';
+import { afterEach, expect, test } from 'vitest';
+import { bindParameters, compileStatement, createDialect, type Script, type Statement, type Tx } from '../executor.ts';
+import { scripts } from '../scripts.ts';
+import { applyMigrations } from './migrate.ts';
+
+/**
+ * No statement may read a whole table: what is quick with ten rows must be quick with a million. Runs every kind of call against a
+ * transaction that asks SQLite for the plan of each statement.
+ */
+const db = new DatabaseSync(':memory:');
+applyMigrations(db);
+const dialect = createDialect('sqlite');
+const plans = new Map<Statement<never, unknown>, { sql: string; plan: string[] }>();
+
+function prepare<P extends object>(statement: Statement<P, unknown>, params: P) {
+  const compiled = compileStatement(statement, dialect);
+  const values = bindParameters(compiled, params);
+  const plan = db
+    .prepare(`explain query plan ${compiled.sql}`)
+    .all(...values)
+    .map((row) => String(row.detail));
+  plans.set(statement as Statement<never, unknown>, { sql: compiled.sql, plan });
+  return { prepared: db.prepare(compiled.sql), values };
+}
+const tx: Tx = {
+  all: async (statement, params) => {
+    const { prepared, values } = prepare(statement, params);
+    return prepared.all(...values) as never;
+  },
+  first: async (statement, params) => {
+    const { prepared, values } = prepare(statement, params);
+    return prepared.get(...values) as never;
+  },
+  run: async (statement, params) => {
+    const { prepared, values } = prepare(statement, params);
+    return Number(prepared.run(...values).changes);
+  },
+  appended: () => {},
+};
+const called = new Set<string>();
+function call<I, O>(script: Script<I, O>, input: I): Promise<O> {
+  called.add(script.name);
+  return script.run(tx, input);
+}
+
+const admission = (runId: string, part: Partial<Admission> = {}): Admission => ({
+  runId,
+  threadId: 'thread',
+  userId: 'user',
+  assistantId: 'agent',
+  kind: 'run',
+  multitaskStrategy: 'interrupt',
+  onDisconnect: 'continue',
+  crashPolicy: 'resume',
+  idempotencyKey: `key-${runId}`,
+  payloadHash: '',
+  request: EMPTY_REQUEST,
+  metadata: {},
+  createThread: true,
+  owner: 'owner',
+  token: `token-${runId}`,
+  leaseExpiresAt: 10,
+  now: 1,
+  ...part,
+});
+const fenceOf = (runId: string) => ({ runId, token: `token-${runId}` });
+const ended = (runId: string) =>
+  ({
+    fence: fenceOf(runId),
+    status: 'interrupted',
+    error: null,
+    stopReason: null,
+    usage: NO_USAGE,
+    unlessCancelled: false,
+    now: 1,
+  }) as const;
+
+afterEach(() => {
+  db.close();
+});
+
+test('no statement of a call reads a whole table', async () => {
+  const own = { threadId: 'thread', userId: 'user' };
+  await call(scripts['threads.create'], { ...own, metadata: { a: 1 }, now: 1 });
+  await call(scripts['runs.admit'], admission('r1'));
+  await call(scripts['runs.admit'], admission('r1'));
+  await call(scripts['runs.admit'], admission('r2'));
+  const fence = fenceOf('r2');
+  await call(scripts['runs.start'], { fence, checkpointBefore: '', now: 1 });
+  await call(scripts['runs.start'], { fence, checkpointBefore: '', now: 1 });
+  const holders = [{ ...fence, expiresAt: 20, allowInterrupted: false }];
+  await call(scripts['runs.renew'], { holders });
+  await call(scripts['log.append'], { ...own, fence, facts: checkpointPut(fence, 'c1').facts, now: 1 });
+  const key = { threadId: 'thread', messageId: 'm', index: 0 };
+  const begin = { fence, key, toolCallId: null, name: 'tool', attempt: 1, again: true, now: 1 };
+  await call(scripts['journal.begin'], begin);
+  db.exec("update tool_calls set token = 'earlier'");
+  await call(scripts['journal.begin'], begin);
+  await call(scripts['journal.unfinished'], own);
+  const body = '{"type":"human","id":"m","content":"x"}';
+  const hash = 'A'.repeat(22);
+  const result = { json: `{"$m":"${hash}"}`, messages: [{ hash, id: 'm', body }] };
+  await call(scripts['journal.finish'], { fence, key, outcome: 'ok', result, now: 1 });
+  await call(scripts['journal.finish'], { fence, key, outcome: 'ok', result, now: 1 });
+  const facts = [{ key: 'm', body: { kind: 'message', ns: '', message: { $m: hash } } }] as const;
+  await call(scripts['log.append'], { ...own, fence, facts, now: 1 });
+  for (const runId of [null, 'r2']) {
+    await call(scripts['log.read'], { ...own, runId, afterSeq: 0, limit: 10, maxBytes: 1000 });
+    await call(scripts['log.messages'], { ...own, runId, before: null, after: null, limit: 10 });
+    await call(scripts['log.messages'], { ...own, runId, before: null, after: 0, limit: 10 });
+  }
+  await call(scripts['log.firstSeq'], { ...own, runId: 'r2' });
+  await call(scripts['checkpoints.put'], checkpointPut(fence, '1ef4f797-8335-6428-8001-8a1503f9b875'));
+  await call(scripts['checkpoints.put'], {
+    ...checkpointPut(fence, '1ef4f797-8335-6428-8002-8a1503f9b875'),
+    parentId: '1ef4f797-8335-6428-8001-8a1503f9b875',
+  });
+  await call(scripts['checkpoints.putWrites'], {
+    fence,
+    threadId: 'thread',
+    ns: '',
+    checkpointId: '1ef4f797-8335-6428-8002-8a1503f9b875',
+    taskId: '51f07a47-b2f4-5a8e-9f0a-0d3f9a8c2f11',
+    taskPath: '',
+    replace: false,
+    writes: [{ index: 0, channel: 'text', type: 'json', value: packed('x') }],
+    facts: [],
+    now: 1,
+  });
+  await call(scripts['checkpoints.load'], { threadId: 'thread', ns: '', checkpointId: null });
+  await call(scripts['checkpoints.load'], {
+    threadId: 'thread',
+    ns: '',
+    checkpointId: '1ef4f797-8335-6428-8001-8a1503f9b875',
+  });
+  await call(scripts['runs.requestCancel'], { runId: 'r2', action: 'interrupt', now: 1 });
+  const claim = { owner: 'peer', tokens: ['t'], leaseExpiresAt: 99, graceMs: 1, deadOwners: [], skipRunIds: ['r1'] };
+  await call(scripts['runs.claimOrphans'], { ...claim, now: 1 });
+  await call(scripts['runs.active'], own);
+  await call(scripts['runs.list'], { ...own, status: null, limit: 10, offset: 0 });
+  await call(scripts['runs.get'], { runId: 'r2' });
+  await call(scripts['threads.get'], own);
+  for (const status of [null, 'idle'] as const)
+    await call(scripts['threads.search'], { userId: 'user', metadata: { a: 1 }, status, limit: 10, offset: 0 });
+  await call(scripts['threads.update'], { ...own, metadata: { b: 2 }, touch: true, now: 1 });
+  await call(scripts['threads.copy'], { fromThreadId: 'thread', toThreadId: 'copy', userId: 'user', now: 1 });
+  await call(scripts['runs.finalize'], ended('r1'));
+  await call(scripts['runs.finalize'], ended('r2'));
+  await call(scripts['runs.remove'], { runId: 'r1', userId: 'user' });
+  await call(scripts['runs.admit'], admission('r3', { kind: 'artifact_write', multitaskStrategy: 'reject' }));
+  await call(scripts['runs.release'], fenceOf('r3'));
+  await call(scripts['runs.admit'], admission('r4', { kind: 'delete', multitaskStrategy: 'reject' }));
+  await call(scripts['threads.delete'], { ...own, fence: fenceOf('r4') });
+
+  const missed = Object.keys(scripts).filter((name) => /^(runs|threads|log|journal)\./.test(name) && !called.has(name));
+  expect(missed).toEqual([]);
+  const bad: string[] = [];
+  // Scans that are meant: parameters that are lists, a covering walk of the few unacknowledged runs, one row of a constant.
+  for (const { sql, plan } of plans.values())
+    for (const line of plan)
+      if (/^SCAN (?!json_each|wanted|has|CONSTANT|h\b|\(subquery)/.test(line) && !line.includes('runs_unacknowledged'))
+        bad.push(`${line}: ${sql}`);
+  expect(bad).toEqual([]);
+  // The cost of an admission does not grow with the number of runs that a thread has had.
+  const byThread = [...plans.values()].filter(({ sql }) =>
+    /"acknowledged" = \? order by "runs"."admission"$/.test(sql),
+  );
+  expect(byThread.length).toBeGreaterThan(0);
+  for (const { plan } of byThread) expect(plan.join()).toContain('runs_unacknowledged_by_thread (thread_id=?)');
+  expect(plans.size).toBeGreaterThan(40);
+});
