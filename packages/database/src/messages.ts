@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash as digest } from 'node:crypto';
 import type { PackedMessage } from '@reindeer/protocol';
 import { type RawBuilder, sql } from 'kysely';
 import { type Dialect, defineStatement, type Tx } from './executor.ts';
@@ -9,12 +9,12 @@ const insert = defineStatement((db, p: { threadKey: number; hash: Uint8Array; bo
     .insertInto('messages')
     .values({
       thread_key: p.threadKey,
-      number: sql<number>`(select coalesce(max(number), 0) + 1 from messages where thread_key = ${p.threadKey})`,
+      // Not max(): inside an expression it would read every row of the thread.
+      number: sql<number>`1 + coalesce((select number from messages where thread_key = ${p.threadKey} order by number desc limit 1), 0)`,
       hash: p.hash,
       body: p.body,
     })
-    .onConflict((c) => c.columns(['thread_key', 'hash']).doNothing())
-    .returning('number'),
+    .onConflict((c) => c.columns(['thread_key', 'hash']).doNothing()),
 );
 const numberOf = defineStatement((db, p: { threadKey: number; hash: Uint8Array }) =>
   db.selectFrom('messages').select('number').where('thread_key', '=', p.threadKey).where('hash', '=', p.hash),
@@ -55,13 +55,15 @@ export async function findNumber(tx: Tx, key: number, hash: Uint8Array): Promise
 
 /** Stores a text once per thread under its address; answers its number. */
 export async function storeBody(tx: Tx, key: number, hash: Uint8Array, body: string): Promise<number> {
-  const made = await tx.first(insert, { threadKey: key, hash, body });
-  return made?.number ?? (await findNumber(tx, key, hash)) ?? 0;
+  // Two statements: `returning` makes SQLite build a table for the answer, which costs more than the look-up.
+  await tx.run(insert, { threadKey: key, hash, body });
+  return (await findNumber(tx, key, hash)) ?? 0;
 }
 
-/** Stores any text under the address of its content. */
-export function storeText(tx: Tx, key: number, text: string): Promise<number> {
-  return storeBody(tx, key, createHash('sha256').update(text).digest().subarray(0, 16), text);
+/** Stores any text under the address of its content. Most are there already, so that is looked up first. */
+export async function storeText(tx: Tx, key: number, text: string): Promise<number> {
+  const address = digest('sha256', text, 'buffer').subarray(0, 16);
+  return (await findNumber(tx, key, address)) ?? (await storeBody(tx, key, address, text));
 }
 
 /** Stores message bodies, each once per thread; answers the number of each by its hash. */

@@ -1,4 +1,11 @@
-import type { CheckpointStore, Fence, JsonObject, LoadedCheckpoint, PackedMessage } from '@reindeer/protocol';
+import {
+  type CheckpointStore,
+  type Fence,
+  type JsonObject,
+  type LoadedCheckpoint,
+  type PackedMessage,
+  ReindeerError,
+} from '@reindeer/protocol';
 import type { CheckpointRow, MemoryDatabase, RunRow, ThreadShelf, WriteRow } from './data.ts';
 import { keepMessages, sameJson } from './data.ts';
 import type { Transact } from './runs.ts';
@@ -31,7 +38,8 @@ export function memoryCheckpointStore(database: MemoryDatabase, transact: Transa
           metadata: input.metadata,
         });
         for (const { name, version, value } of input.channels) {
-          shelf.channels.set(`${input.ns}\n${name}\n${version}`, value.json);
+          const channel = `${input.ns}\n${name}\n${version}`;
+          if (!shelf.channels.has(channel)) shelf.channels.set(channel, value.json);
           keepMessages(shelf, value);
         }
         database.append(input.threadId, input.fence?.runId ?? null, input.facts, input.now);
@@ -44,12 +52,13 @@ export function memoryCheckpointStore(database: MemoryDatabase, transact: Transa
         const shelf = database.shelf(input.threadId);
         const { ns, checkpointId, taskId, taskPath } = input;
         for (const { index, channel, type, value } of input.writes) {
-          const key = `${ns}\n${checkpointId}\n${taskId}\n${index}`;
+          // A later run's writes lie over those of an earlier one, so that taking it back lays them open again (RB-01).
+          const runId = input.fence?.runId ?? null;
+          const key = `${ns}\n${checkpointId}\n${taskId}\n${index}\n${runId ?? ''}`;
           if (shelf.writes.has(key) && !input.replace) continue;
           const bytes = value instanceof Uint8Array ? value.slice() : null;
           const json = value instanceof Uint8Array ? '' : value.json;
           if (!(value instanceof Uint8Array)) keepMessages(shelf, value);
-          const runId = input.fence?.runId ?? null;
           shelf.writes.set(key, { ns, checkpointId, taskId, taskPath, index, channel, type, json, bytes, runId });
         }
         database.append(input.threadId, input.fence?.runId ?? null, input.facts, input.now);
@@ -84,6 +93,14 @@ export function memoryCheckpointStore(database: MemoryDatabase, transact: Transa
       transact(() => {
         if (allowed(fence, threadId) === null) return { outcome: 'fenced' };
         const shelf = database.shelf(threadId);
+        if (checkpointId !== '' && !shelf.checkpoints.has(checkpointKey('', checkpointId)))
+          throw new ReindeerError(
+            'precondition_failed',
+            'The checkpoint to return to does not exist; nothing was changed.',
+            {
+              detail: { threadId, checkpointId },
+            },
+          );
         for (const row of [...shelf.checkpoints.values()])
           if (row.checkpointId > checkpointId) deleteCheckpoint(shelf, row);
         // A resumed run also wrote beside checkpoints that stay; the state before it did not have those writes (RB-01).
@@ -153,9 +170,15 @@ function versionsOf(row: CheckpointRow): readonly (readonly [string, string])[] 
 }
 
 function writesOf(shelf: ThreadShelf, row: CheckpointRow): WriteRow[] {
-  return [...shelf.writes.values()]
-    .filter((write) => write.ns === row.ns && write.checkpointId === row.checkpointId)
-    .sort((a, b) => compareText(a.taskPath, b.taskPath) || compareText(a.taskId, b.taskId) || a.index - b.index);
+  const merged = new Map<string, WriteRow>();
+  for (const write of shelf.writes.values()) {
+    if (write.ns !== row.ns || write.checkpointId !== row.checkpointId) continue;
+    const key = `${write.taskId}\n${write.index}`;
+    if (write.index < 0 || !merged.has(key)) merged.set(key, write);
+  }
+  return [...merged.values()].sort(
+    (a, b) => compareText(a.taskPath, b.taskPath) || compareText(a.taskId, b.taskId) || a.index - b.index,
+  );
 }
 
 function loadRow(threadId: string, shelf: ThreadShelf, row: CheckpointRow): LoadedCheckpoint {

@@ -1,6 +1,6 @@
 import { type BaseMessage, isBaseMessage } from '@langchain/core/messages';
 import { factKey, type NewFact } from '@reindeer/protocol';
-import { isSame, type Known, type Packer } from './packer.ts';
+import { type Known, type Packer, seemsSame } from './packer.ts';
 
 /** A message channel as it stands at one checkpoint. */
 export interface MessageList {
@@ -32,7 +32,8 @@ export function readList(
   let keep = 0;
   while (keep < limit) {
     const known = old.known[keep];
-    if (old.messages[keep] !== value[keep] || known === undefined || !isSame(known, value[keep] as BaseMessage)) break;
+    if (old.messages[keep] !== value[keep] || known === undefined || !seemsSame(known, value[keep] as BaseMessage))
+      break;
     keep += 1;
   }
   for (let index = keep; index < value.length; index += 1) {

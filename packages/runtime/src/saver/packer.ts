@@ -172,19 +172,21 @@ function partsOf(message: BaseMessage): readonly unknown[] {
   ];
 }
 
-/** Does the object still hold the parts that were remembered? Runs once per message of the history and step: no allocation. */
-export function isSame(known: Known, message: BaseMessage): boolean {
+/** Does the object still hold the parts that were remembered? */
+function isSame(known: Known, message: BaseMessage): boolean {
+  const now = partsOf(message);
+  return known.parts.every((part, index) => part === now[index]);
+}
+
+/**
+ * As `isSame`, for a message of a history that was looked at one step ago: asks only for what is known to be replaced in place
+ * (ids by reducers, content and tool calls by middleware). Runs once per message and step.
+ */
+export function seemsSame(known: Known, message: BaseMessage): boolean {
   const { parts } = known;
-  const fields = message as Fields;
   return (
     parts[0] === message.id &&
     parts[1] === message.content &&
-    parts[2] === message.name &&
-    parts[3] === (fields.tool_call_chunks ?? fields.tool_calls) &&
-    parts[4] === message.additional_kwargs &&
-    parts[5] === message.response_metadata &&
-    parts[6] === fields.artifact &&
-    parts[7] === fields.status &&
-    parts[8] === fields.usage_metadata
+    parts[3] === ((message as Fields).tool_call_chunks ?? (message as Fields).tool_calls)
   );
 }
