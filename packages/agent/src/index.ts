@@ -1,1 +1,28 @@
-export {};
+export { canonicalise, type HistoryLimits } from './history/canonicalise.ts';
+export {
+  createLeadAgent,
+  DEFAULT_LEAD_AGENT_SETTINGS,
+  LEAD_AGENT,
+  type LeadAgentOptions,
+  type LeadAgentSettings,
+} from './lead/lead-agent.ts';
+export { agentGraph } from './loop/attempt-graph.ts';
+export { type CompiledGraph, compileGraph, createLoop, type Loop, type LoopOptions } from './loop/loop.ts';
+export { defineMiddleware, type Middleware, type OwnMiddleware } from './loop/middleware.ts';
+export { AttemptScope, scopeOf } from './loop/scope.ts';
+export { threadChannels } from './loop/thread-channels.ts';
+export type { FormField, HumanInputRequest } from './middleware/clarification-form.ts';
+export { DEFAULT_LLM_CALL, ERROR_FALLBACK, type LlmCallSettings } from './middleware/llm-errors.ts';
+export { checkOrder, ORDER_RULES, type OrderRule } from './middleware/order.ts';
+export { DEFAULT_TITLE_SETTINGS, type TitleSettings } from './middleware/title.ts';
+export type { ModelEntry, ModelFactory, ModelInfo, ModelOptions } from './models/entry.ts';
+export {
+  type ChosenModel,
+  createModelRegistry,
+  type ModelChoice,
+  type ModelRegistry,
+  type RegistryOptions,
+} from './models/registry.ts';
+export { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from './tools/core-tools.ts';
+export { defineTool, failed, type ToolContext, type ToolDefinition } from './tools/define.ts';
+export { TOOL_META, type ToolMeta } from './tools/tool-meta.ts';

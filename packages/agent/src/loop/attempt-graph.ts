@@ -17,11 +17,13 @@ export interface AgentGraphOptions {
   /** Null outside of a run: state can be read and edited, nothing can be run. */
   readonly scope: AttemptScope | null;
   readonly surroundings: Surroundings;
+  /** Added to the run's metadata: which agent, which model. */
+  readonly metadata?: Readonly<Record<string, unknown>>;
 }
 
 /** The compiled graph as one attempt sees it. */
 export function agentGraph(options: AgentGraphOptions): Graph {
-  const { loop, compiled, saver, scope, surroundings } = options;
+  const { loop, compiled, saver, scope, surroundings, metadata = {} } = options;
   const lend = <T extends GraphConfig>(config: T): T => ({
     ...config,
     configurable: { ...config.configurable, [SAVER]: saver, ...(scope === null ? {} : { [SCOPE]: scope }) },
@@ -30,7 +32,11 @@ export function agentGraph(options: AgentGraphOptions): Graph {
     stateKeys: loop.publicKeys,
     async stream(input, config) {
       const checked = prepareInput(loop, input, scope, surroundings);
-      const frames = await compiled.stream(checked, { recursionLimit: RECURSION_LIMIT, ...lend(config) });
+      const frames = await compiled.stream(checked, {
+        recursionLimit: RECURSION_LIMIT,
+        ...lend(config),
+        metadata: { ...config.metadata, ...metadata },
+      });
       return scope === null ? frames : releasing(frames, scope);
     },
     getState: async (config, stateOptions) => (await compiled.getState(lend(config), stateOptions)) as GraphSnapshot,

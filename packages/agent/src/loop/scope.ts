@@ -1,3 +1,4 @@
+import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import { type AttemptContext, ReindeerError, type Sandbox, type SandboxProvider } from '@reindeer/protocol';
 
 /** The key in `configurable` under which hooks and tools find their attempt. The double underscore keeps it out of metadata. */
@@ -11,12 +12,16 @@ export const SCOPE = '__reindeer_scope';
  */
 export class AttemptScope {
   readonly attempt: AttemptContext;
+  /** The model that the run chose; null where the loop's owner always uses the same one. */
+  readonly model: BaseChatModel | null;
   readonly #provider: SandboxProvider | null;
   #pending: Promise<Sandbox> | null = null;
   #held: Sandbox | null = null;
+  readonly #queues = new Map<string, Promise<unknown>>();
 
-  constructor(attempt: AttemptContext, provider: SandboxProvider | null) {
+  constructor(attempt: AttemptContext, provider: SandboxProvider | null, model: BaseChatModel | null = null) {
     this.attempt = attempt;
+    this.model = model;
     this.#provider = provider;
   }
 
@@ -39,6 +44,21 @@ export class AttemptScope {
     );
     this.#pending = pending;
     return pending;
+  }
+
+  /** Runs `work` after all earlier work on the same path, whatever became of that: two parallel edits of one file cannot mix. */
+  serialise<T>(path: string, work: () => Promise<T>): Promise<T> {
+    const before = this.#queues.get(path) ?? Promise.resolve();
+    const current = before.then(work, work);
+    const settled = current.then(
+      () => undefined,
+      () => undefined,
+    );
+    this.#queues.set(path, settled);
+    return current.finally(() => {
+      // The last one out removes the queue, so that the map does not grow with every path.
+      if (this.#queues.get(path) === settled) this.#queues.delete(path);
+    });
   }
 
   /** Id of the sandbox in hand; null before the first use and after the release. */

@@ -1,0 +1,129 @@
+import { AIMessage } from '@langchain/core/messages';
+import { isGraphBubbleUp } from '@langchain/langgraph';
+import { ReindeerError, type Surroundings } from '@reindeer/protocol';
+import { defineMiddleware, type Middleware } from '../loop/middleware.ts';
+import { scopeOf } from '../loop/scope.ts';
+import { type Failure, readFailure } from './llm-failure.ts';
+
+export const LLM_ERRORS = 'llm-errors';
+/** Marks a message that stands in for the model's answer. */
+export const ERROR_FALLBACK = 'reindeer_error_fallback';
+
+export interface LlmCallSettings {
+  /** Tries in all, the first one included. */
+  readonly retryMaxAttempts: number;
+  readonly retryBaseDelayMs: number;
+  readonly retryCapDelayMs: number;
+  /** Base for a provider that complains about a burst of calls. */
+  readonly burstRetryBaseDelayMs: number;
+  /** Longest wait that a provider may ask for; a longer one is the final failure. */
+  readonly retryAfterLimitMs: number;
+}
+
+export const DEFAULT_LLM_CALL: LlmCallSettings = {
+  retryMaxAttempts: 3,
+  retryBaseDelayMs: 1_000,
+  retryCapDelayMs: 8_000,
+  burstRetryBaseDelayMs: 5_000,
+  retryAfterLimitMs: 600_000,
+};
+
+const SHORT_ATTEMPTS = 2;
+
+/**
+ * Retries a model call that failed for a passing reason, and turns the final failure into a readable message of the
+ * assistant (MW-8). A wait that the provider asked for is kept exactly; else waits are spread with decorrelated jitter. Every
+ * wait is announced as `llm_retry` and ends at once when the run is stopped.
+ */
+export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Surroundings): Middleware {
+  const { clock, random, logger } = surroundings;
+  return defineMiddleware({
+    name: LLM_ERRORS,
+    async wrapModelCall(request, handler) {
+      const { attempt: run } = scopeOf(request.runtime);
+      const signal = request.runtime.signal;
+      let wait = 0;
+      for (let attempt = 1; ; attempt++) {
+        try {
+          return await handler(request);
+        } catch (error) {
+          if (mustPass(error, signal)) throw error;
+          const failure = readFailure(error, clock.now());
+          const most = attemptsFor(failure, settings);
+          wait = nextWait(failure, wait, settings, random.next());
+          const last = !failure.retryable || attempt >= most || wait > settings.retryAfterLimitMs;
+          logger.warn('A model call failed', { kind: failure.kind, attempt, final: last });
+          if (last) {
+            run.fail(textFor(failure));
+            return fallback(failure, error);
+          }
+          run.emit({
+            type: 'llm_retry',
+            attempt,
+            max_attempts: most,
+            wait_ms: wait,
+            reason: failure.kind,
+            message: `The model did not answer (${failure.kind}). Trying again in ${Math.ceil(wait / 1_000)} s (${attempt + 1} of ${most}).`,
+          });
+          await clock.sleep(wait, signal);
+        }
+      }
+    },
+  });
+}
+
+/** What is no failure of the provider: stopping, asking a person, losing the run, or a mistake in the set-up of the agent. */
+function mustPass(error: unknown, signal: AbortSignal | undefined): boolean {
+  if (signal?.aborted === true || isGraphBubbleUp(error)) return true;
+  return (
+    ReindeerError.is(error) &&
+    ['fenced', 'aborted', 'configuration', 'internal', 'store_unavailable'].includes(error.code)
+  );
+}
+
+function attemptsFor(failure: Failure, settings: LlmCallSettings): number {
+  const short = failure.kind === 'burst' || failure.kind === 'stream_timeout';
+  return short ? Math.min(SHORT_ATTEMPTS, settings.retryMaxAttempts) : settings.retryMaxAttempts;
+}
+
+function nextWait(failure: Failure, before: number, settings: LlmCallSettings, chance: number): number {
+  if (failure.retryAfterMs !== null) return failure.retryAfterMs;
+  const base = failure.kind === 'burst' ? settings.burstRetryBaseDelayMs : settings.retryBaseDelayMs;
+  const cap = Math.max(base, settings.retryCapDelayMs);
+  const spread = Math.max(base, before * 3);
+  return Math.round(Math.min(cap, base + chance * (spread - base)));
+}
+
+function fallback(failure: Failure, error: unknown): AIMessage {
+  return new AIMessage({
+    content: textFor(failure),
+    additional_kwargs: {
+      [ERROR_FALLBACK]: true,
+      error_type: error instanceof Error ? error.name : typeof error,
+      error_reason: failure.kind,
+      error_detail: failure.detail,
+    },
+  });
+}
+
+function textFor(failure: Failure): string {
+  switch (failure.kind) {
+    case 'quota':
+      return 'The model provider refuses the call because the quota or credit of this account is used up. Check the billing of the provider, or choose another model.';
+    case 'auth':
+      return 'The model provider does not accept the configured key. Check the key and its rights in the configuration, then try again.';
+    case 'burst':
+      return 'The model provider is limiting how fast calls may grow. Wait a minute, then try again.';
+    case 'stream_timeout':
+      return 'The model stopped sending its answer half way. Ask for a smaller output, e.g. in several steps, and try again.';
+    case 'too_long':
+      return 'This conversation has become too long for the model. Start a new conversation, or choose a model with a larger context.';
+    case 'transient':
+    case 'busy':
+      return failure.retryAfterMs !== null && failure.retryAfterMs > 60_000
+        ? `The model provider asks to wait ${Math.ceil(failure.retryAfterMs / 60_000)} minutes. Try again then, or choose another model.`
+        : 'The model provider could not be reached or is too busy, also after several tries. Try again in a moment.';
+    case 'other':
+      return `The model provider refused the request${failure.detail === '' ? '' : `: ${failure.detail}`}`;
+  }
+}

@@ -1,0 +1,103 @@
+import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
+import { HumanMessage } from '@langchain/core/messages';
+import type { Surroundings } from '@reindeer/protocol';
+import { isAi, isGenuineUser, textOf } from '../loop/messages.ts';
+import { defineMiddleware, type Middleware, type State } from '../loop/middleware.ts';
+import { scopeOf } from '../loop/scope.ts';
+
+export const TITLE = 'title';
+
+export interface TitleSettings {
+  readonly enabled: boolean;
+  readonly maxWords: number;
+  readonly maxCharacters: number;
+  /** Asks this model for a title; null = the first words of the user. */
+  readonly model: BaseChatModel | null;
+}
+
+export const DEFAULT_TITLE_SETTINGS: TitleSettings = { enabled: true, maxWords: 6, maxCharacters: 60, model: null };
+
+const LOCAL_LIMIT = 50;
+const SHOWN = 500;
+const MODEL_TIMEOUT_MS = 20_000;
+const DEFAULT_TITLE = 'New Conversation';
+
+/**
+ * Names a thread after its first exchange (CTX-3). From the user's first words it is named with the model's first message, in
+ * the same step. A title that a model writes comes after the agent, bounded in time, and falls back to the first words.
+ * Never fails a run.
+ */
+export function titleMiddleware(settings: TitleSettings, surroundings: Surroundings): Middleware {
+  return defineMiddleware({
+    name: TITLE,
+    afterModel(state) {
+      if (!settings.enabled || settings.model !== null || !isFirstExchange(state)) return undefined;
+      return { title: localTitle(state, settings) };
+    },
+    async afterAgent(state, runtime) {
+      const { model } = settings;
+      if (!settings.enabled || model === null || !isFirstExchange(state)) return undefined;
+      try {
+        const prompt = promptFor(state, settings);
+        const signal = AbortSignal.any([
+          AbortSignal.timeout(MODEL_TIMEOUT_MS),
+          ...(runtime.signal === undefined ? [] : [runtime.signal]),
+        ]);
+        const answer = await scopeOf(runtime).attempt.effects.track('title', () =>
+          model.invoke([new HumanMessage(prompt)], { signal, callbacks: [] }),
+        );
+        const title = cleaned(textOf(answer), settings);
+        if (title !== '') return { title };
+      } catch (error) {
+        if (runtime.signal?.aborted === true) throw error;
+        surroundings.logger.warn('No title from the model', {
+          reason: error instanceof Error ? error.name : 'unknown',
+        });
+      }
+      return { title: localTitle(state, settings) };
+    },
+  });
+}
+
+/** Exactly one message of the user and something from the model, and no title yet. */
+function isFirstExchange(state: State): boolean {
+  if (typeof state.title === 'string' && state.title !== '') return false;
+  return state.messages.filter(isGenuineUser).length === 1 && state.messages.some(isAi);
+}
+
+function localTitle(state: State, settings: TitleSettings): string {
+  const user = state.messages.find(isGenuineUser);
+  const text = (user === undefined ? '' : textOf(user)).replace(/\s+/g, ' ').trim();
+  return text === '' ? DEFAULT_TITLE : cut(text, Math.min(LOCAL_LIMIT, settings.maxCharacters));
+}
+
+function promptFor(state: State, settings: TitleSettings): string {
+  const user = state.messages.find(isGenuineUser);
+  const answer = state.messages.findLast((message) => isAi(message) && textOf(message) !== '');
+  return [
+    `Write a title of at most ${settings.maxWords} words for this conversation, in the user's language. Answer the title only.`,
+    `User: ${(user === undefined ? '' : textOf(user)).slice(0, SHOWN)}`,
+    `Assistant: ${(answer === undefined ? '' : textOf(answer)).slice(0, SHOWN)}`,
+  ].join('\n\n');
+}
+
+function cleaned(text: string, settings: TitleSettings): string {
+  const plain = text
+    .replace(/<think>[\s\S]*?(<\/think>|$)/g, '')
+    .replace(/\s+/g, ' ')
+    .trim()
+    .replace(/^["'“”‘’«»]+|["'“”‘’«».]+$/g, '')
+    .trim();
+  return cut(plain, settings.maxCharacters);
+}
+
+/** Cuts by characters as people count them, ellipsis included. */
+function cut(text: string, limit: number): string {
+  const characters = [...text];
+  return characters.length <= limit
+    ? text
+    : `${characters
+        .slice(0, limit - 1)
+        .join('')
+        .trimEnd()}…`;
+}

@@ -1,0 +1,94 @@
+import { ChatAnthropic } from '@langchain/anthropic';
+import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
+import type { BaseMessage } from '@langchain/core/messages';
+import type { ChatGenerationChunk } from '@langchain/core/outputs';
+import { ReindeerError } from '@reindeer/protocol';
+import type { ModelOptions } from './entry.ts';
+
+/** Thinking may use at most this part of the answer's tokens. */
+const THINKING_SHARE = 0.8;
+const DEFAULT_MAX_TOKENS = 8_192;
+const MIN_THINKING = 1_024;
+const CLIENT_KEYS: ReadonlySet<string> = new Set([
+  'temperature',
+  'max_tokens',
+  'top_p',
+  'top_k',
+  'stop',
+  'thinking',
+  'timeout',
+  'default_headers',
+  'streaming',
+  'stream_chunk_timeout',
+  'output_version',
+  'prompt_caching',
+]);
+
+/** A client for Anthropic's messages. */
+export function createAnthropic(options: ModelOptions): BaseChatModel {
+  const { settings } = options;
+  const maxTokens = typeof settings.max_tokens === 'number' ? settings.max_tokens : DEFAULT_MAX_TOKENS;
+  const thinking = boundedThinking(settings.thinking, maxTokens);
+  const rest = Object.fromEntries(Object.entries(settings).filter(([key]) => !CLIENT_KEYS.has(key)));
+  const fields: Record<string, unknown> = {
+    model: options.model,
+    apiKey: options.apiKey,
+    maxTokens,
+    // Retries are the harness's.
+    maxRetries: 0,
+    ...(options.baseUrl === null ? {} : { anthropicApiUrl: options.baseUrl }),
+    ...(settings.temperature === undefined || isThinking(thinking) ? {} : { temperature: settings.temperature }),
+    ...(settings.top_p === undefined ? {} : { topP: settings.top_p }),
+    ...(settings.top_k === undefined ? {} : { topK: settings.top_k }),
+    ...(settings.stop === undefined ? {} : { stopSequences: settings.stop }),
+    ...(thinking === undefined ? {} : { thinking }),
+    ...(Object.keys(rest).length === 0 ? {} : { invocationKwargs: rest }),
+    clientOptions: {
+      ...(typeof settings.timeout === 'number' ? { timeout: settings.timeout * 1_000 } : {}),
+      ...(settings.default_headers === undefined ? {} : { defaultHeaders: settings.default_headers }),
+    },
+  };
+  return new Anthropic(fields as never, settings.prompt_caching !== false);
+}
+
+const isThinking = (thinking: unknown): boolean => (thinking as { type?: string } | undefined)?.type === 'enabled';
+
+function boundedThinking(value: unknown, maxTokens: number): unknown {
+  if (typeof value !== 'object' || value === null) return undefined;
+  const thinking = value as { type?: unknown; budget_tokens?: unknown };
+  if (thinking.type !== 'enabled') return thinking;
+  const most = Math.floor(maxTokens * THINKING_SHARE);
+  const budget = typeof thinking.budget_tokens === 'number' ? thinking.budget_tokens : most;
+  return { ...thinking, budget_tokens: Math.max(MIN_THINKING, Math.min(budget, most)) };
+}
+
+class Anthropic extends ChatAnthropic {
+  readonly #caching: boolean;
+
+  constructor(fields: never, caching: boolean) {
+    super(fields);
+    this.#caching = caching;
+  }
+
+  override async getNumTokens(content: unknown): Promise<number> {
+    return Math.ceil((typeof content === 'string' ? content.length : JSON.stringify(content ?? '').length) / 4);
+  }
+
+  override async *_streamResponseChunks(
+    messages: BaseMessage[],
+    options: this['ParsedCallOptions'],
+  ): AsyncGenerator<ChatGenerationChunk> {
+    // The provider marks the longest stable prefix itself: system prompt, tools and history are then read from its cache.
+    const lent = this.#caching ? { cache_control: { type: 'ephemeral' as const }, ...options } : options;
+    let finished = false;
+    for await (const piece of super._streamResponseChunks(messages, lent)) {
+      if (typeof piece.message.additional_kwargs.stop_reason === 'string') finished = true;
+      yield piece;
+    }
+    options.signal?.throwIfAborted();
+    if (!finished)
+      throw new ReindeerError('model_failed', 'The model’s answer ended early: the connection was cut.', {
+        retryable: true,
+      });
+  }
+}

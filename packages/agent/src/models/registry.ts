@@ -1,0 +1,186 @@
+import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
+import { type Logger, ReindeerError } from '@reindeer/protocol';
+import { type ModelEntry, type ModelFactory, type ModelInfo, modelInfo } from './entry.ts';
+import { thinkingSettings } from './thinking.ts';
+
+export interface ModelChoice {
+  /** null = the first entry. */
+  readonly name: string | null;
+  /** Default true, where the model supports it. */
+  readonly thinking?: boolean;
+  readonly reasoningEffort?: string | null;
+}
+
+export interface ChosenModel {
+  readonly model: BaseChatModel;
+  readonly entry: ModelEntry;
+  readonly thinking: boolean;
+  readonly reasoningEffort: string | null;
+}
+
+export interface ModelRegistry {
+  /** In configured order; the first is the default. */
+  list(): readonly ModelInfo[];
+  /** The client for a choice, made at first use and kept. An unknown name falls back to the default with a warning. Throws `configuration`. */
+  choose(choice: ModelChoice): Promise<ChosenModel>;
+}
+
+export interface RegistryOptions {
+  readonly entries: readonly ModelEntry[];
+  /** Environment for keys and addresses that entries leave out: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `ANTHROPIC_API_KEY`, … */
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly logger: Logger;
+  /** Offered when nothing else is: a scripted model that is labelled as such. */
+  readonly demo?: { readonly entry: ModelEntry; readonly factory: ModelFactory };
+  /** Adapters by `use` name, beside the built-in ones. */
+  readonly factories?: Readonly<Record<string, ModelFactory>>;
+}
+
+const DEFAULT_OPENAI_MODEL = 'gpt-5';
+const DEFAULT_ANTHROPIC_MODEL = 'claude-sonnet-4-5';
+const MAX_CLIENTS = 64;
+
+interface Adapter {
+  readonly keyVariable: string | null;
+  readonly urlVariables: readonly string[];
+  readonly create: ModelFactory;
+}
+
+/** Provider adapters load their packages at first use: a server without that provider never pays for them. */
+const OPENAI: Adapter = {
+  keyVariable: 'OPENAI_API_KEY',
+  urlVariables: ['OPENAI_BASE_URL', 'OPENAI_API_BASE'],
+  create: async (options) => (await import('./openai.ts')).createOpenAi(options),
+};
+const ANTHROPIC: Adapter = {
+  keyVariable: 'ANTHROPIC_API_KEY',
+  urlVariables: ['ANTHROPIC_BASE_URL'],
+  create: async (options) => (await import('./anthropic.ts')).createAnthropic(options),
+};
+
+/** Names under which the adapters are known: ours, and the class names in configurations that are carried over. */
+const ADAPTERS: Readonly<Record<string, Adapter>> = {
+  openai: OPENAI,
+  ChatOpenAI: OPENAI,
+  PatchedChatOpenAI: OPENAI,
+  ChatDeepSeek: OPENAI,
+  PatchedChatDeepSeek: OPENAI,
+  VllmChatModel: OPENAI,
+  anthropic: ANTHROPIC,
+  ChatAnthropic: ANTHROPIC,
+  ClaudeChatModel: ANTHROPIC,
+};
+
+/** Throws `configuration` for two entries of one name, an unknown `use`, or an entry without a model. */
+export function createModelRegistry(options: RegistryOptions): ModelRegistry {
+  const adapters: Record<string, Adapter> = { ...ADAPTERS };
+  for (const [use, create] of Object.entries(options.factories ?? {}))
+    adapters[use] = { keyVariable: null, urlVariables: [], create };
+  const entries = options.entries.length > 0 ? options.entries : entriesFromEnvironment(options);
+  if (options.demo !== undefined)
+    adapters[options.demo.entry.use] = { keyVariable: null, urlVariables: [], create: options.demo.factory };
+  const byName = new Map<string, ModelEntry>();
+  for (const entry of entries) {
+    if (byName.has(entry.name))
+      throw new ReindeerError('configuration', `models: two entries are named "${entry.name}"; names must differ.`);
+    adapterOf(adapters, entry);
+    byName.set(entry.name, entry);
+  }
+  const clients = new Map<string, Promise<BaseChatModel>>();
+
+  const find = (name: string | null): ModelEntry => {
+    const known = name === null ? undefined : byName.get(name);
+    const entry = known ?? entries[0];
+    if (entry === undefined)
+      throw new ReindeerError(
+        'configuration',
+        'No model is configured. Set OPENAI_API_KEY or ANTHROPIC_API_KEY, or add an entry to models: in the configuration.',
+      );
+    if (name !== null && known === undefined)
+      options.logger.warn('Unknown model, using the default', { asked: name.slice(0, 100), used: entry.name });
+    return entry;
+  };
+
+  return {
+    list: () => entries.map(modelInfo),
+    async choose(choice) {
+      const entry = find(choice.name);
+      const wanted = choice.thinking ?? true;
+      const thinking = wanted && entry.supports_thinking === true;
+      if (choice.thinking === true && !thinking)
+        options.logger.warn('The model does not support thinking; it is off', { model: entry.name });
+      const effort = entry.supports_reasoning_effort === true ? (choice.reasoningEffort ?? null) : null;
+      const key = JSON.stringify([entry.name, thinking, effort]);
+      const client = clients.get(key) ?? create(adapters, entry, thinking, effort, options.environment);
+      clients.delete(key);
+      clients.set(key, client);
+      // The oldest client goes when clients ask with ever new efforts.
+      for (const old of clients.keys()) if (clients.size > MAX_CLIENTS) clients.delete(old);
+      try {
+        return { model: await client, entry, thinking, reasoningEffort: effort };
+      } catch (error) {
+        clients.delete(key);
+        throw error;
+      }
+    },
+  };
+}
+
+async function create(
+  adapters: Readonly<Record<string, Adapter>>,
+  entry: ModelEntry,
+  thinking: boolean,
+  effort: string | null,
+  environment: RegistryOptions['environment'],
+): Promise<BaseChatModel> {
+  const adapter = adapterOf(adapters, entry);
+  const apiKey = entry.api_key ?? (adapter.keyVariable === null ? undefined : environment[adapter.keyVariable]);
+  if (adapter.keyVariable !== null && (apiKey === undefined || apiKey === ''))
+    throw new ReindeerError(
+      'configuration',
+      `The model "${entry.name}" has no key. Set ${adapter.keyVariable} in the environment, or api_key in its entry.`,
+    );
+  const fromEnvironment = adapter.urlVariables
+    .map((name) => environment[name])
+    .find((url) => url !== undefined && url !== '');
+  return adapter.create({
+    model: entry.model,
+    apiKey: apiKey ?? null,
+    baseUrl: entry.base_url ?? fromEnvironment ?? null,
+    settings: { ...thinkingSettings(entry, thinking), ...(effort === null ? {} : { reasoning_effort: effort }) },
+  });
+}
+
+function adapterOf(adapters: Readonly<Record<string, Adapter>>, entry: ModelEntry): Adapter {
+  const last = entry.use.split(/[:./]/).findLast((part) => part !== '') ?? '';
+  const adapter = Object.hasOwn(adapters, entry.use)
+    ? adapters[entry.use]
+    : Object.hasOwn(adapters, last)
+      ? adapters[last]
+      : undefined;
+  if (adapter !== undefined && entry.model !== '') return adapter;
+  throw new ReindeerError(
+    'configuration',
+    adapter === undefined
+      ? `models: entry "${entry.name}" uses "${entry.use}", which is not known. Known: ${Object.keys(adapters).join(', ')}.`
+      : `models: entry "${entry.name}" names no model.`,
+    { detail: { model: entry.name } },
+  );
+}
+
+/** What the environment alone offers; the demo model when it offers nothing. */
+function entriesFromEnvironment({ environment, demo }: RegistryOptions): readonly ModelEntry[] {
+  const entries: ModelEntry[] = [];
+  if (isSet(environment.OPENAI_API_KEY)) {
+    const model = environment.OPENAI_MODEL ?? DEFAULT_OPENAI_MODEL;
+    entries.push({ name: model, use: 'openai', model });
+  }
+  if (isSet(environment.ANTHROPIC_API_KEY)) {
+    const model = environment.ANTHROPIC_MODEL ?? DEFAULT_ANTHROPIC_MODEL;
+    entries.push({ name: model, use: 'anthropic', model, supports_vision: true });
+  }
+  if (entries.length === 0 && demo !== undefined) entries.push({ ...demo.entry, demo: true });
+  return entries;
+}
+
+const isSet = (value: string | undefined): boolean => value !== undefined && value.trim() !== '';

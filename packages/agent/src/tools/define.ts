@@ -1,0 +1,96 @@
+import { ToolMessage } from '@langchain/core/messages';
+import { type StructuredToolInterface, tool } from '@langchain/core/tools';
+import type { Command } from '@langchain/langgraph';
+import { ReindeerError, type Sandbox } from '@reindeer/protocol';
+import type { z } from 'zod';
+import { type AttemptScope, scopeOf } from '../loop/scope.ts';
+import { masked } from './text.ts';
+import { metaOfError, SUCCESS, TOOL_META, type ToolMeta } from './tool-meta.ts';
+
+/** What a tool of ours gets beside its arguments. */
+export interface ToolContext {
+  readonly scope: AttemptScope;
+  readonly callId: string;
+  readonly signal: AbortSignal | undefined;
+  /** Options of the run, e.g. `disable_clarification`. */
+  readonly runContext: Readonly<Record<string, unknown>>;
+  /** The thread's sandbox, acquired at first use. */
+  sandbox(): Promise<Sandbox>;
+}
+
+export interface ToolDefinition<Schema extends z.ZodObject> {
+  readonly name: string;
+  readonly description: string;
+  readonly schema: Schema;
+  /** May run again after a crash left its outcome unknown: it only reads. */
+  readonly repeatable: boolean;
+  /** Values that may not appear in a result (SAFE-4). */
+  readonly secrets?: readonly string[];
+  /** Answers text, or a command that also changes the state. A failure that the model should read is thrown by `failed`. */
+  run(args: z.infer<Schema>, context: ToolContext): Promise<string | Command>;
+}
+
+/** Ends a tool with a failure that the model reads: say what is wrong and what to do. */
+export function failed(message: string): never {
+  throw new ReindeerError('tool_failed', message);
+}
+
+/**
+ * Makes a LangChain tool. Its results carry their metadata already, so that nobody has to guess from a file's text whether reading it
+ * failed. Expected failures become `Error:` text here; anything else is left to the tool error handling.
+ */
+export function defineTool<Schema extends z.ZodObject>(definition: ToolDefinition<Schema>): StructuredToolInterface {
+  const { name, description, schema, repeatable, secrets = [], run } = definition;
+  const body = async (args: z.infer<Schema>, config: CallConfig): Promise<ToolMessage | Command> => {
+    const scope = scopeOf(config);
+    const callId = config.toolCallId ?? config.toolCall?.id ?? '';
+    const answer = (content: string, meta: ToolMeta): ToolMessage =>
+      new ToolMessage({
+        content: masked(content, secrets),
+        tool_call_id: callId,
+        name,
+        status: meta.status === 'error' ? 'error' : 'success',
+        additional_kwargs: { [TOOL_META]: meta },
+      });
+    try {
+      const result = await run(args, {
+        scope,
+        callId,
+        signal: config.signal,
+        runContext: config.context ?? {},
+        sandbox: () => scope.sandbox(),
+      });
+      return typeof result === 'string' ? answer(result, SUCCESS) : result;
+    } catch (error) {
+      if (!ReindeerError.is(error) || !READABLE.has(error.code)) throw error;
+      return answer(`Error: ${error.message}`, metaOfError(error));
+    }
+  };
+  return tool(
+    body as never,
+    { name, description, schema, metadata: { repeatable } } as never,
+  ) as unknown as StructuredToolInterface;
+}
+
+interface CallConfig {
+  readonly configurable?: Record<string, unknown>;
+  readonly context?: Record<string, unknown>;
+  readonly toolCallId?: string;
+  readonly toolCall?: { readonly id?: string };
+  readonly signal?: AbortSignal;
+}
+
+/** Faults whose message was written for the reader: paths in it are virtual, and it says what to do. */
+const READABLE: ReadonlySet<string> = new Set([
+  'tool_failed',
+  'bad_request',
+  'validation_failed',
+  'not_found',
+  'forbidden',
+  'conflict',
+  'too_large',
+  'path_refused',
+  'unsupported_media_type',
+  'sandbox_unavailable',
+  'over_capacity',
+]);

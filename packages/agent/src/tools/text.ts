@@ -1,0 +1,41 @@
+/** Shortest value that is worth masking; shorter ones would blot out ordinary words. */
+const MIN_SECRET = 8;
+
+/** Replaces every secret of at least 8 characters. */
+export function masked(text: string, secrets: readonly string[]): string {
+  let result = text;
+  for (const secret of secrets) if (secret.length >= MIN_SECRET) result = result.replaceAll(secret, '[secret]');
+  return result;
+}
+
+/**
+ * Cuts the middle out of a long text; head and tail say the most about a command. The result, with the marker, has at
+ * most `limit` characters.
+ */
+export function withoutMiddle(text: string, limit: number): string {
+  if (text.length <= limit) return text;
+  const marker = (count: number): string => `\n[… ${count} characters left out …]\n`;
+  const room = limit - marker(text.length).length;
+  const head = Math.ceil(room * 0.5);
+  const tail = room - head;
+  const start = text.slice(0, head);
+  const end = text.slice(text.length - tail);
+  return `${start}${marker(text.length - head - tail)}${end}`;
+}
+
+/** Keeps whole lines from the start while they fit in `limit` characters together with what `note` says of the rest. */
+export function headLines(lines: readonly string[], limit: number, note: (left: number) => string): string {
+  let size = 0;
+  let count = 0;
+  for (const line of lines) {
+    size += line.length + 1;
+    if (size > limit) break;
+    count++;
+  }
+  if (count === lines.length) return lines.join('\n');
+  while (count > 0 && sizeOf(lines, count) + note(lines.length - count).length > limit) count--;
+  return [...lines.slice(0, count), note(lines.length - count)].join('\n');
+}
+
+const sizeOf = (lines: readonly string[], count: number): number =>
+  lines.slice(0, count).reduce((sum, line) => sum + line.length + 1, 0);
