@@ -1,6 +1,8 @@
 import { MemoryDatabase, openMemory } from '@reindeer/database';
 import type {
   AdmissionResult,
+  CancelAction,
+  CancelResult,
   CreateRun,
   GraphFactory,
   Json,
@@ -10,7 +12,14 @@ import type {
   StreamEvent,
   StreamItem,
 } from '@reindeer/protocol';
-import { flush, type TestSurroundings, testSurroundings, type VirtualClock } from '@reindeer/testkit';
+import {
+  type Deferred,
+  deferred,
+  flush,
+  type TestSurroundings,
+  testSurroundings,
+  type VirtualClock,
+} from '@reindeer/testkit';
 import { createRuntime, type Runtime, type RuntimeParts } from '../runtime.ts';
 import { type Script, scriptedFactory } from './scripted-graph.ts';
 
@@ -21,9 +30,13 @@ export interface World {
   readonly stores: Stores;
   readonly surroundings: TestSurroundings;
   /** Creates a run; the request may be given in part. */
-  create(input?: Partial<Omit<CreateRun, 'request'>> & { request?: Partial<RunRequest> }): Promise<AdmissionResult>;
+  create(
+    input?: Partial<Omit<CreateRun, 'request'>> & { request?: Partial<RunRequest> },
+    signal?: AbortSignal,
+  ): Promise<AdmissionResult>;
   /** Creates a run that must be admitted. */
   admitted(input?: Parameters<World['create']>[0]): Promise<Run>;
+  cancel(run: Run, action?: CancelAction, wait?: boolean): Promise<CancelResult>;
   /** Waits for a run's acknowledgement. */
   ended(run: Run): Promise<Run>;
   read(
@@ -62,20 +75,23 @@ export function world(options: WorldOptions = {}): World {
     settings: options.settings ?? {},
     hooks: options.hooks ?? {},
   });
-  const create: World['create'] = (input = {}) =>
-    runtime.runs.create({
-      threadId: 'thread-1',
-      userId: USER,
-      assistantId: factory.assistantId,
-      metadata: {},
-      multitaskStrategy: 'reject',
-      onDisconnect: 'continue',
-      crashPolicy: null,
-      createThread: true,
-      idempotencyKey: null,
-      ...input,
-      request: request(input.request ?? {}),
-    });
+  const create: World['create'] = (input = {}, signal) =>
+    runtime.runs.create(
+      {
+        threadId: 'thread-1',
+        userId: USER,
+        assistantId: factory.assistantId,
+        metadata: {},
+        multitaskStrategy: 'reject',
+        onDisconnect: 'continue',
+        crashPolicy: null,
+        createThread: true,
+        idempotencyKey: null,
+        ...input,
+        request: request(input.request ?? {}),
+      },
+      signal,
+    );
   return {
     runtime,
     stores,
@@ -86,6 +102,8 @@ export function world(options: WorldOptions = {}): World {
       if (result.outcome !== 'admitted') throw new Error(`not admitted: ${JSON.stringify(result)}`);
       return result.run;
     },
+    cancel: (run, action = 'interrupt', wait = false) =>
+      runtime.runs.cancel({ runId: run.runId, threadId: run.threadId, userId: run.userId, action, wait }),
     ended: async (run) => {
       const end = await runtime.runs.join({ runId: run.runId, threadId: run.threadId, userId: run.userId });
       if (end === null) throw new Error('the run is gone');
@@ -123,6 +141,27 @@ export function request(part: Partial<RunRequest>): RunRequest {
     interruptAfter: [],
     ...part,
   };
+}
+
+/** A model that answers when the test says so, and gives up when its run is stopped. */
+export function gated(): { script: Script; asked: Promise<void>; answer: Deferred<string> } {
+  const asked = deferred();
+  const answer = deferred<string>();
+  const model: Script['model'] = async (_messages, context) => {
+    asked.resolve();
+    const aborted = new Promise<never>((_, reject) => {
+      context.signal.addEventListener('abort', () => reject(context.signal.reason), { once: true });
+    });
+    return { text: await Promise.race([answer.promise, aborted]) };
+  };
+  return { script: { model }, asked: asked.promise, answer };
+}
+
+/** Texts of the messages in a thread's newest state. */
+export async function messagesOf(w: World, threadId = 'thread-1'): Promise<string[]> {
+  const state = await w.runtime.threads.state({ threadId, userId: USER, checkpointId: null, subgraphs: false });
+  const messages = (state?.values.messages ?? []) as readonly { content: string }[];
+  return messages.map(({ content }) => content);
 }
 
 /** Reads a stream to its end; heartbeats are left out. */
