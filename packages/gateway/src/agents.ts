@@ -1,0 +1,102 @@
+import {
+  createLeadAgent,
+  createModelRegistry,
+  DEFAULT_CORE_TOOLS,
+  DEFAULT_TITLE_SETTINGS,
+  type ModelEntry,
+  type ModelInfo,
+  type ModelRegistry,
+} from '@reindeer/agent';
+import type { SandboxProvider, Surroundings } from '@reindeer/protocol';
+import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
+import type { Agents } from './compose.ts';
+import { DEMO_USE } from './config/models.ts';
+import type { ModelEntry as ConfiguredModel } from './config/schema.ts';
+import type { Settings } from './config/settings.ts';
+import type { Variables } from './config/substitute.ts';
+import type { ModelView } from './http/parts.ts';
+
+/** The lead agent and the models that it may use, from the settings. */
+export async function createAgents(parts: {
+  settings: Settings;
+  sandboxes: SandboxProvider;
+  surroundings: Surroundings;
+  variables: Variables;
+}): Promise<Agents> {
+  const { settings, sandboxes, surroundings, variables } = parts;
+  const { clock, logger } = surroundings;
+  const models = createModelRegistry({
+    entries: settings.models.map(entryOf),
+    environment: variables,
+    logger,
+    factories: { [DEMO_USE]: () => new ScriptedChatModel({ script: demoScript, modelName: DEMO_MODEL.name, clock }) },
+  });
+  const { sandbox } = settings;
+  const agent = createLeadAgent({
+    models,
+    sandboxes,
+    surroundings,
+    settings: {
+      tools: {
+        ...DEFAULT_CORE_TOOLS,
+        ...(sandbox.bash_command_timeout === undefined ? {} : { bashTimeoutMs: sandbox.bash_command_timeout * 1000 }),
+        ...(sandbox.bash_output_max_chars === undefined
+          ? {}
+          : { bashMaxOutputCharacters: sandbox.bash_output_max_chars }),
+        ...(sandbox.read_file_output_max_chars === undefined
+          ? {}
+          : { readFileMaxCharacters: sandbox.read_file_output_max_chars }),
+        ...(sandbox.ls_output_max_chars === undefined ? {} : { listMaxCharacters: sandbox.ls_output_max_chars }),
+        secrets: secretsOf(settings, variables),
+      },
+      title: {
+        ...DEFAULT_TITLE_SETTINGS,
+        ...(settings.title.enabled === undefined ? {} : { enabled: settings.title.enabled }),
+        ...(settings.title.max_words === undefined ? {} : { maxWords: settings.title.max_words }),
+        ...(settings.title.max_chars === undefined ? {} : { maxCharacters: settings.title.max_chars }),
+        model: await titleModel(models, settings.title.model_name),
+      },
+    },
+  });
+  return { graphs: new Map([[agent.assistantId, agent]]), models: models.list().map(viewOf) };
+}
+
+async function titleModel(models: ModelRegistry, name: string | null | undefined) {
+  if (name == null) return null;
+  return (await models.choose({ name, thinking: false })).model;
+}
+
+/** Values that no tool result may show. */
+function secretsOf(settings: Settings, variables: Variables): string[] {
+  const keys = [
+    ...settings.models.map((model) => model.api_key),
+    settings.server.token,
+    variables.OPENAI_API_KEY,
+    variables.ANTHROPIC_API_KEY,
+  ];
+  return [...new Set(keys.filter((key): key is string => typeof key === 'string' && key.length >= 8))];
+}
+
+function entryOf(model: ConfiguredModel): ModelEntry {
+  // A key without a value in the file means that it is not set.
+  const given = Object.fromEntries(Object.entries(model).filter(([, value]) => value != null));
+  const use = model.use ?? 'openai';
+  return {
+    ...given,
+    name: model.name,
+    use,
+    model: model.model ?? model.name,
+    ...(use === DEMO_USE ? { demo: true } : {}),
+  };
+}
+
+const viewOf = (info: ModelInfo): ModelView => ({
+  name: info.name,
+  model: info.model,
+  display_name: info.display_name,
+  description: info.description ?? '',
+  supports_thinking: info.supports_thinking,
+  supports_reasoning_effort: info.supports_reasoning_effort,
+  supports_vision: info.supports_vision,
+  demo: info.demo,
+});

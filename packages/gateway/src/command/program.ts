@@ -1,0 +1,33 @@
+import { ReindeerError } from '@reindeer/protocol';
+import { maskText } from '../log.ts';
+import { helpText, parseCommand } from './arguments.ts';
+import { EXIT, type Host } from './host.ts';
+
+/** Runs one command and answers the exit code. Each command's code is loaded only when it is asked for. */
+export async function program(host: Host, words: readonly string[]): Promise<number> {
+  try {
+    const command = parseCommand(words);
+    switch (command.name) {
+      case 'help':
+        await host.print(helpText(command.topic));
+        return EXIT.done;
+      case 'version':
+        await host.print(`reindeer ${host.version} (node ${host.nodeVersion})\n`);
+        return EXIT.done;
+      case 'serve':
+        return await (await import('./serve.ts')).serve(host, command);
+      case 'run':
+        return await (await import('./run.ts')).run(host, command);
+      case 'doctor':
+        return await (await import('./doctor.ts')).doctor(host, command);
+      case 'backup':
+        return await (await import('./backup.ts')).backup(host, command);
+    }
+  } catch (error) {
+    const known = ReindeerError.is(error);
+    // A message of ours says what to do; anything else is a fault, and its trace helps to report it.
+    const text = known ? error.message : error instanceof Error ? (error.stack ?? error.message) : String(error);
+    host.say(`reindeer: ${maskText(text)}\n`);
+    return known && error.code === 'bad_request' ? EXIT.usage : EXIT.failed;
+  }
+}

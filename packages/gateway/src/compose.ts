@@ -1,0 +1,241 @@
+import { openSqlite, type SqliteStores } from '@reindeer/database';
+import {
+  type GraphFactory,
+  ReindeerError,
+  type RunService,
+  type SandboxProvider,
+  type Surroundings,
+  type ThreadService,
+} from '@reindeer/protocol';
+import { createRuntime, type Runtime } from '@reindeer/runtime';
+import { createSandboxProvider } from '@reindeer/sandbox';
+import { accessToken, startUrl } from './access.ts';
+import type { Settings } from './config/settings.ts';
+import type { Variables } from './config/substitute.ts';
+import { loadPage, NO_PAGE } from './http/page.ts';
+import type { HttpParts, ModelView } from './http/parts.ts';
+import { type HttpServer, listen } from './http/server.ts';
+import type { Lifecycle } from './life/lifecycle.ts';
+import type { Resources } from './resources.ts';
+import { sandboxSettings } from './sandbox-settings.ts';
+
+/** The agent side: which graphs there are and which models they may use. */
+export interface Agents {
+  readonly graphs: ReadonlyMap<string, GraphFactory>;
+  readonly models: readonly ModelView[];
+}
+
+export interface ComposeOptions {
+  readonly settings: Settings;
+  readonly surroundings: Surroundings;
+  readonly lifecycle: Lifecycle;
+  readonly resources: Resources;
+  readonly version: string;
+  /** The environment of the operator: `PATH` for the sandbox, values for its variables. */
+  readonly variables: Variables;
+  readonly agents: (parts: {
+    settings: Settings;
+    sandboxes: SandboxProvider;
+    surroundings: Surroundings;
+    variables: Variables;
+  }) => Agents | Promise<Agents>;
+  /** Open the port. `reindeer run` works without. */
+  readonly serve: boolean;
+}
+
+/** A running Reindeer. Stopped through the lifecycle that it was started with. */
+export interface Composed {
+  readonly runs: RunService;
+  readonly threads: ThreadService;
+  readonly sandboxes: SandboxProvider;
+  readonly stores: SqliteStores;
+  readonly runtime: Runtime;
+  readonly agents: Agents;
+  readonly userId: string;
+  /** Runs of an earlier process that continue here. */
+  readonly recovered: number;
+  /** null without a port. */
+  readonly server: {
+    readonly host: string;
+    readonly port: number;
+    readonly url: string;
+    readonly token: string | null;
+  } | null;
+}
+
+/** Bounds of the stop, in milliseconds; `drainMs` of the settings comes on top. */
+const BOUND = { intake: 1_000, runsAfterDrain: 8_000, http: 3_000, sandboxes: 20_000, database: 20_000 } as const;
+const HTTP_GRACE_MS = 1_000;
+
+/** Longest time that a whole stop may take; the process leaves with a non-zero code after it. */
+export const hardDeadlineMs = (settings: Settings): number =>
+  settings.runs.drainMs + Object.values(BOUND).reduce((sum, bound) => sum + bound, 0) + 1_000;
+
+/**
+ * Builds the parts in order: data-folder lock and database, sandbox provider, agents, runtime with recovery, HTTP. They stop in
+ * reverse: no new work, drain of the runs, end of the streams, sandboxes, database. Nothing is admitted before recovery has
+ * run (GW-06), and runs are drained before what they need is closed (GW-08, GW-11).
+ */
+export async function compose(options: ComposeOptions): Promise<Composed> {
+  const { settings, surroundings, lifecycle, variables } = options;
+  const { logger } = surroundings;
+  const userId = 'default';
+
+  let stores: SqliteStores | null = null;
+  await lifecycle.start({
+    name: 'database',
+    boundMs: BOUND.database,
+    start: async () => {
+      const { databaseWorker } = options.resources;
+      stores = await openSqlite({
+        folder: settings.databaseFolder,
+        surroundings,
+        ...(databaseWorker === undefined ? {} : { workerUrl: databaseWorker }),
+      });
+    },
+    stop: async () => await stores?.close(),
+  });
+  const openStores = acquired<SqliteStores>(stores);
+
+  let sandboxes: SandboxProvider | null = null;
+  await lifecycle.start({
+    name: 'sandboxes',
+    boundMs: BOUND.sandboxes,
+    start: async () => {
+      sandboxes = await createSandboxProvider({
+        settings: sandboxSettings(settings),
+        home: settings.home,
+        surroundings,
+        environment: variables,
+      });
+    },
+    stop: async () => await sandboxes?.shutdown(),
+  });
+  const provider = acquired<SandboxProvider>(sandboxes);
+
+  let server: HttpServer | null = null;
+  // Registered before the runs, so that streams stay open until the drain has ended and readers learn the outcome.
+  await lifecycle.start({
+    name: 'connections',
+    boundMs: BOUND.http,
+    start: async () => {},
+    stop: async () => await server?.close(HTTP_GRACE_MS),
+  });
+
+  const agents = await inside(
+    lifecycle,
+    async () => await options.agents({ settings, sandboxes: provider, surroundings, variables }),
+  );
+  const runtime = createRuntime({
+    stores: openStores,
+    graphs: agents.graphs,
+    surroundings,
+    settings: {
+      instanceId: openStores.identity.instanceId,
+      crashPolicy: settings.runs.crashPolicy,
+      maxRecursionLimit: settings.maxRecursionLimit,
+      runTimeoutMs: settings.runs.timeoutMs,
+      ...(settings.runs.maxActive === null ? {} : { maxActiveRuns: settings.runs.maxActive }),
+    },
+    hooks: { onThreadDeleted: (thread) => provider.removeThread(thread) },
+  });
+  let recovered = 0;
+  await lifecycle.start({
+    name: 'runs',
+    boundMs: settings.runs.drainMs + BOUND.runsAfterDrain,
+    start: async () => {
+      ({ recovered } = await runtime.start());
+      if (recovered > 0) logger.info('Continuing runs of an earlier process', { runs: recovered });
+    },
+    stop: async () => {
+      const { unfinished } = await runtime.stop({
+        drainMs: settings.runs.drainMs,
+        hardMs: settings.runs.drainMs + BOUND.runsAfterDrain - 1_000,
+      });
+      // They continue after the next start; but this stop was not clean, and the exit code says so.
+      if (unfinished.length > 0)
+        throw new ReindeerError('internal', `Runs had not ended: ${unfinished.map((run) => run.runId).join(', ')}`);
+    },
+  });
+
+  const intake = { ready: false, stopping: false };
+  let token: string | null = null;
+  const begun = surroundings.clock.now();
+  await lifecycle.start({
+    name: 'intake',
+    boundMs: BOUND.intake,
+    start: async () => {
+      if (options.serve) {
+        token = await accessToken(settings, provider.report());
+        const parts: HttpParts = {
+          runs: runtime.runs,
+          threads: runtime.threads,
+          sandboxes: provider,
+          assistants: [...agents.graphs.values()].map(({ assistantId, name, description }) => ({
+            assistantId,
+            name,
+            description,
+          })),
+          models: agents.models,
+          limits: {
+            defaultRecursionLimit: Math.min(100, settings.maxRecursionLimit),
+            maxRecursionLimit: settings.maxRecursionLimit,
+            models: agents.models.map((model) => model.name),
+          },
+          uploads: settings.uploads,
+          guards: { allowedHosts: settings.server.allowedHosts, allowedOrigins: settings.server.allowedOrigins, token },
+          page: await loadPage(options.resources.pageFolder).catch(() => NO_PAGE),
+          surroundings,
+          intake: () => intake,
+          version: options.version,
+          heartbeatMs: settings.server.heartbeatMs,
+          stalledMs: 120_000,
+          userId,
+          facts: () => ({
+            uptime_seconds: Math.round((surroundings.clock.now() - begun) / 1000),
+            active_runs: runtime.stats().held,
+          }),
+        };
+        server = await listen(parts, settings.server.host, settings.server.port);
+      }
+      intake.ready = true;
+    },
+    stop: async () => {
+      // Readiness falls and admissions are refused at once; the runtime refuses as well when its turn comes (GW-20).
+      intake.ready = false;
+      intake.stopping = true;
+    },
+  });
+
+  const opened = server as HttpServer | null;
+  return {
+    runs: runtime.runs,
+    threads: runtime.threads,
+    sandboxes: provider,
+    stores: openStores,
+    runtime,
+    agents,
+    userId,
+    recovered,
+    server:
+      opened === null
+        ? null
+        : { host: opened.host, port: opened.port, token, url: startUrl(opened.host, opened.port, token) },
+  };
+}
+
+/** What a step that has started must have left behind. */
+function acquired<T>(value: T | null): T {
+  if (value === null) throw new ReindeerError('internal', 'A part is missing after its start.');
+  return value;
+}
+
+/** Work between two steps: when it fails, what was started is stopped, as for a step. */
+async function inside<T>(lifecycle: Lifecycle, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    await lifecycle.stop();
+    throw error;
+  }
+}

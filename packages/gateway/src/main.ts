@@ -1,0 +1,32 @@
+import { program } from './command/program.ts';
+import { VERSION } from './version.ts';
+
+/** How long after the last step something may still keep the process alive before it is said and the process left. */
+const LINGER_MS = 5_000;
+
+const code = await program(
+  {
+    environment: process.env,
+    cwd: process.cwd(),
+    print: (text) =>
+      new Promise((resolve) => {
+        if (process.stdout.write(text)) resolve();
+        else process.stdout.once('drain', resolve);
+      }),
+    say: (text) => {
+      process.stderr.write(text);
+    },
+    interactive: process.stderr.isTTY === true,
+    process,
+    exit: (exitCode) => process.exit(exitCode),
+    entry: import.meta.url,
+    version: VERSION,
+    nodeVersion: process.version,
+  },
+  process.argv.slice(2),
+);
+process.exitCode = code;
+setTimeout(() => {
+  process.stderr.write(`reindeer: something keeps the process alive: ${process.getActiveResourcesInfo().join(', ')}\n`);
+  process.exit(code === 0 ? 1 : code);
+}, LINGER_MS).unref();
