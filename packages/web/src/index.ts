@@ -1,1 +1,2 @@
+// The page is an application: it exports nothing, and talks to the server over HTTP only.
 export {};

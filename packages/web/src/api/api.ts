@@ -1,0 +1,101 @@
+import type { Dictionary } from '../chat/wire.ts';
+
+/** What the page asks of the server. The chat's logic knows this port only, so that it can be tried without one. */
+export interface Api {
+  searchThreads(limit: number, offset: number): Promise<readonly ThreadEntry[]>;
+  createThread(threadId: string): Promise<void>;
+  renameThread(threadId: string, title: string): Promise<void>;
+  deleteThread(threadId: string): Promise<void>;
+  /** null = there is no such thread. */
+  state(threadId: string): Promise<ThreadState | null>;
+  /** The newest run of a thread, or null. */
+  newestRun(threadId: string): Promise<RunEntry | null>;
+  run(threadId: string, runId: string): Promise<RunEntry | null>;
+  startRun(input: StartRun): AsyncIterable<StreamPart>;
+  joinRun(input: JoinRun): AsyncIterable<StreamPart>;
+  /** Resolves when the run has stopped, or with what still runs after the server's patience. */
+  stopRun(
+    threadId: string,
+    runId: string,
+  ): Promise<{ readonly stopped: boolean; readonly stillRunning: readonly string[] }>;
+  models(): Promise<readonly ModelEntry[]>;
+  sandbox(): Promise<SandboxEntry | null>;
+  uploadLimits(threadId: string): Promise<UploadLimits>;
+  upload(threadId: string, files: readonly File[], signal: AbortSignal): Promise<UploadResult>;
+  /** A file of the thread; `maxBytes` asks for its beginning only. */
+  file(threadId: string, path: string, maxBytes: number | null, signal: AbortSignal): Promise<FileContent>;
+}
+
+export interface ThreadEntry {
+  readonly threadId: string;
+  readonly title: string | null;
+  readonly status: string;
+  readonly updatedAt: string;
+}
+
+export interface ThreadState {
+  readonly values: Dictionary;
+  readonly next: readonly string[];
+  readonly interrupts: unknown;
+}
+
+export interface RunEntry {
+  readonly runId: string;
+  readonly status: string;
+  readonly error: string | null;
+}
+
+export interface StartRun {
+  readonly threadId: string;
+  /** null = go on from the last checkpoint. */
+  readonly input: Dictionary | null;
+  /** Answers an interrupt instead of an input. */
+  readonly resume?: unknown;
+  readonly model: string | null;
+  readonly signal: AbortSignal;
+  readonly onRun: (runId: string) => void;
+}
+
+export interface JoinRun {
+  readonly threadId: string;
+  readonly runId: string;
+  /** The last event that was seen; null = from the run's beginning. */
+  readonly lastEventId: string | null;
+  readonly signal: AbortSignal;
+}
+
+export interface StreamPart {
+  readonly id?: string | undefined;
+  readonly event: string;
+  readonly data: unknown;
+}
+
+export interface ModelEntry {
+  readonly name: string;
+  readonly displayName: string;
+  readonly description: string;
+  readonly demo: boolean;
+}
+
+export interface SandboxEntry {
+  readonly canExecute: boolean;
+  readonly reason: string | null;
+  readonly remedy: string | null;
+}
+
+export interface UploadLimits {
+  readonly maxFiles: number;
+  readonly maxFileSize: number;
+  readonly maxTotalSize: number;
+}
+
+export interface UploadResult {
+  readonly files: readonly { readonly name: string; readonly path: string; readonly size: number }[];
+  readonly skipped: readonly string[];
+}
+
+export interface FileContent {
+  readonly blob: Blob;
+  /** Size of the whole file in bytes; null = unknown. */
+  readonly size: number | null;
+}

@@ -1,0 +1,272 @@
+import { Client } from '@langchain/langgraph-sdk/client';
+import { type Dictionary, isDictionary, listOf, textOr } from '../chat/wire.ts';
+import type {
+  Api,
+  FileContent,
+  JoinRun,
+  ModelEntry,
+  RunEntry,
+  SandboxEntry,
+  StartRun,
+  StreamPart,
+  ThreadEntry,
+} from './api.ts';
+import { ApiError, asApiError, troubleOf } from './trouble.ts';
+
+const ASSISTANT = 'lead_agent';
+const MODES = ['values', 'messages-tuple', 'custom'] as const;
+
+export interface HttpApiOptions {
+  /** Address of the API, e.g. `http://127.0.0.1:2026/api`. */
+  readonly url: string;
+  readonly token: () => string | null;
+  readonly newId: () => string;
+  readonly fetch: typeof fetch;
+  /** Tells whether the last request reached the server at all. */
+  readonly onConnection: (reached: boolean) => void;
+}
+
+/** The API over HTTP: threads and runs through the official LangGraph client, files and the rest directly. */
+export function httpApi(options: HttpApiOptions): Api {
+  const reach: typeof fetch = async (input, init) => {
+    try {
+      const response = await options.fetch(input, init);
+      options.onConnection(true);
+      return response;
+    } catch (error) {
+      if (init?.signal?.aborted !== true) options.onConnection(false);
+      throw error;
+    }
+  };
+  const client = new Client({
+    apiUrl: options.url,
+    apiKey: null,
+    callerOptions: { maxRetries: 2, maxConcurrency: 6, fetch: reach },
+    onRequest: (url, init) => {
+      const headers = new Headers(init.headers);
+      authorize(headers);
+      // Should an answer get lost on the way, the same request again finds the run instead of starting a second one.
+      if (init.method === 'POST' && url.pathname.endsWith('/runs/stream'))
+        headers.set('idempotency-key', options.newId());
+      return { ...init, headers };
+    },
+  });
+
+  function authorize(headers: Headers): void {
+    const token = options.token();
+    if (token !== null) headers.set('authorization', `Bearer ${token}`);
+  }
+
+  async function request(path: string, init: RequestInit = {}): Promise<Response> {
+    const headers = new Headers(init.headers);
+    authorize(headers);
+    let response: Response;
+    try {
+      response = await reach(`${options.url}${path}`, { ...init, headers });
+    } catch (error) {
+      if (init.signal?.aborted) throw error;
+      throw asApiError(error);
+    }
+    if (!response.ok) {
+      const { trouble, info } = troubleOf(response.status, await response.text().catch(() => ''));
+      throw new ApiError(response.status, trouble, info);
+    }
+    return response;
+  }
+
+  async function json(path: string, init: RequestInit = {}): Promise<unknown> {
+    return (await request(path, init)).json();
+  }
+
+  const orNull = async <Result>(work: Promise<Result>): Promise<Result | null> => {
+    try {
+      return await work;
+    } catch (error) {
+      const failure = asApiError(error);
+      if (failure.status === 404) return null;
+      throw failure;
+    }
+  };
+
+  const thread = (threadId: string) => `/threads/${encodeURIComponent(threadId)}`;
+  const translated = async <Result>(work: Promise<Result>): Promise<Result> => {
+    try {
+      return await work;
+    } catch (error) {
+      throw asApiError(error);
+    }
+  };
+
+  return {
+    async searchThreads(limit, offset) {
+      const found = await translated(client.threads.search({ limit, offset }));
+      return found.map(
+        (entry): ThreadEntry => ({
+          threadId: entry.thread_id,
+          title: isDictionary(entry.values) ? textOr(entry.values.title, null) : null,
+          status: entry.status,
+          updatedAt: entry.updated_at,
+        }),
+      );
+    },
+    async createThread(threadId) {
+      await translated(client.threads.create({ threadId, ifExists: 'do_nothing' }));
+    },
+    async renameThread(threadId, title) {
+      await request(thread(threadId), {
+        method: 'PATCH',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ title }),
+      });
+    },
+    async deleteThread(threadId) {
+      await translated(client.threads.delete(threadId));
+    },
+    async state(threadId) {
+      const state = await orNull(client.threads.getState<Dictionary>(threadId));
+      if (state === null) return null;
+      const own = (state as unknown as Dictionary).interrupts;
+      const interrupts = listOf(own).length > 0 ? own : (state.tasks ?? []).flatMap((task) => listOf(task.interrupts));
+      return { values: isDictionary(state.values) ? state.values : {}, next: state.next ?? [], interrupts };
+    },
+    async newestRun(threadId) {
+      const runs = await orNull(client.runs.list(threadId, { limit: 1 }));
+      const newest = runs?.[0];
+      return newest === undefined ? null : readRun(newest);
+    },
+    async run(threadId, runId) {
+      const run = await orNull(client.runs.get(threadId, runId));
+      return run === null ? null : readRun(run);
+    },
+    startRun: (input) => startRun(client, input),
+    joinRun: (input) => joinRun(client, input),
+    async stopRun(threadId, runId) {
+      try {
+        const response = await request(
+          `${thread(threadId)}/runs/${encodeURIComponent(runId)}/cancel?wait=1&action=interrupt`,
+          {
+            method: 'POST',
+          },
+        );
+        if (response.status === 204) return { stopped: true, stillRunning: [] };
+        const body: unknown = await response.json().catch(() => null);
+        const still = isDictionary(body) ? listOf(body.still_running).filter((name) => typeof name === 'string') : [];
+        return { stopped: false, stillRunning: still };
+      } catch (error) {
+        // It has ended by itself in the meantime.
+        if (error instanceof ApiError && error.status === 409) return { stopped: true, stillRunning: [] };
+        throw error;
+      }
+    },
+    async models() {
+      const body = await json('/models');
+      return listOf(isDictionary(body) ? body.models : null)
+        .filter(isDictionary)
+        .map(
+          (model): ModelEntry => ({
+            name: textOr(model.name, ''),
+            displayName: textOr(model.display_name, textOr(model.name, '')),
+            description: textOr(model.description, ''),
+            demo: model.demo === true,
+          }),
+        )
+        .filter((model) => model.name !== '');
+    },
+    async sandbox() {
+      const body = await json('/features');
+      const report = isDictionary(body) && isDictionary(body.sandbox) ? body.sandbox : null;
+      if (report === null) return null;
+      return {
+        canExecute: report.canExecute !== false,
+        reason: textOr(report.reason, null),
+        remedy: textOr(report.remedy, null),
+      } satisfies SandboxEntry;
+    },
+    async uploadLimits(threadId) {
+      const body = await json(`${thread(threadId)}/uploads/limits`);
+      const limits = isDictionary(body) ? body : {};
+      const number = (value: unknown, otherwise: number) => (typeof value === 'number' ? value : otherwise);
+      return {
+        maxFiles: number(limits.max_files, 10),
+        maxFileSize: number(limits.max_file_size, 52_428_800),
+        maxTotalSize: number(limits.max_total_size, 104_857_600),
+      };
+    },
+    async upload(threadId, files, signal) {
+      const form = new FormData();
+      for (const file of files) form.append('files', file, file.name);
+      const body = await json(`${thread(threadId)}/uploads`, { method: 'POST', body: form, signal });
+      const answer = isDictionary(body) ? body : {};
+      return {
+        files: listOf(answer.files)
+          .filter(isDictionary)
+          .map((file) => ({
+            name: textOr(file.filename, ''),
+            path: textOr(file.virtual_path, textOr(file.path, '')),
+            size: typeof file.size === 'number' ? file.size : 0,
+          })),
+        skipped: listOf(answer.skipped_files).map((entry) =>
+          isDictionary(entry)
+            ? `${textOr(entry.filename, '')}: ${textOr(entry.reason, textOr(entry.detail, ''))}`
+            : String(entry),
+        ),
+      };
+    },
+    async file(threadId, path, maxBytes, signal): Promise<FileContent> {
+      const encoded = path.replace(/^\/+/, '').split('/').map(encodeURIComponent).join('/');
+      const response = await request(`${thread(threadId)}/artifacts/${encoded}`, {
+        signal,
+        // An empty file has no first byte: it is asked for whole.
+        ...(maxBytes === null ? {} : { headers: { range: `bytes=0-${maxBytes - 1}` } }),
+      }).catch((error: unknown) => {
+        if (maxBytes !== null && error instanceof ApiError && error.status === 416) {
+          return request(`${thread(threadId)}/artifacts/${encoded}`, { signal });
+        }
+        throw error;
+      });
+      const range = /\/(\d+)$/.exec(response.headers.get('content-range') ?? '')?.[1];
+      const blob = await response.blob();
+      return { blob, size: range === undefined ? blob.size : Number(range) };
+    },
+  };
+}
+
+function readRun(run: { run_id: string; status: string }): RunEntry {
+  return { runId: run.run_id, status: run.status, error: textOr((run as unknown as Dictionary).error, null) };
+}
+
+async function* startRun(client: Client, input: StartRun): AsyncGenerator<StreamPart> {
+  const isResume = 'resume' in input;
+  const stream = client.runs.stream(input.threadId, ASSISTANT, {
+    ...(isResume ? { command: { resume: input.resume } } : { input: input.input }),
+    ...(input.model === null ? {} : { context: { model_name: input.model } }),
+    streamMode: [...MODES],
+    // A reload of the page must not end the work.
+    onDisconnect: 'continue',
+    streamResumable: true,
+    ifNotExists: 'create',
+    multitaskStrategy: 'reject',
+    signal: input.signal,
+    onRunCreated: (run) => input.onRun(run.run_id),
+  });
+  yield* parts(stream as AsyncIterable<StreamPart>, input.signal);
+}
+
+async function* joinRun(client: Client, input: JoinRun): AsyncGenerator<StreamPart> {
+  const stream = client.runs.joinStream(input.threadId, input.runId, {
+    signal: input.signal,
+    lastEventId: input.lastEventId ?? '-1',
+    streamMode: [...MODES],
+    cancelOnDisconnect: false,
+  });
+  yield* parts(stream as AsyncIterable<StreamPart>, input.signal);
+}
+
+async function* parts(stream: AsyncIterable<StreamPart>, signal: AbortSignal): AsyncGenerator<StreamPart> {
+  try {
+    for await (const part of stream) yield part;
+  } catch (error) {
+    if (signal.aborted) return;
+    throw asApiError(error);
+  }
+}

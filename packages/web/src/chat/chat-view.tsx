@@ -1,0 +1,218 @@
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, useSyncExternalStore } from 'react';
+import type { Api, ModelEntry } from '../api/api.ts';
+import type { Storage } from '../api/token.ts';
+import { Icon } from '../parts/icons.tsx';
+import { usePage } from '../parts/page-context.tsx';
+import { troubleText } from '../parts/trouble-text.ts';
+import { ApprovalCard } from './approval-card.tsx';
+import { Composer } from './composer.tsx';
+import type { ChatController } from './controller.ts';
+import type { Question } from './question.ts';
+import { allMessages, type ChatState, retryPlan } from './state.ts';
+import { TurnView } from './turn-view.tsx';
+import { toTurns } from './turns.ts';
+
+interface ChatViewProps {
+  readonly api: Api;
+  readonly controller: ChatController;
+  readonly storage: Storage;
+  readonly models: readonly ModelEntry[];
+  readonly model: string | null;
+  readonly onModel: (name: string) => void;
+  readonly onTitle: (title: string | null) => void;
+}
+
+/** One chat: its messages, what its run is doing, and the composer. */
+export function ChatView({ api, controller, storage, models, model, onModel, onTitle }: ChatViewProps) {
+  const { say } = usePage();
+  const state = useSyncExternalStore(controller.subscribe, controller.snapshot);
+  const messages = useMemo(() => allMessages(state), [state]);
+  const turns = useMemo(() => toTurns(messages, state.run !== null), [messages, state.run]);
+  const scroll = useScroll(turns);
+  useAnnouncements(state, turns);
+  useEffect(() => onTitle(state.title), [onTitle, state.title]);
+  const onAnswer = useCallback(
+    (question: Question, reply: { kind: 'option' | 'text'; value: string; optionId?: string }) => {
+      void controller.answer(question, reply);
+    },
+    [controller],
+  );
+  const isNew = turns.length === 0 && !state.loading && state.loadError === null;
+  return (
+    <div className="chat">
+      <div className="scroll" ref={scroll.area} onScroll={scroll.onScroll}>
+        <section className="messages" aria-label={say('chat.label')} ref={scroll.content}>
+          {state.loading && turns.length === 0 ? <p className="note">{say('chat.loading')}</p> : null}
+          {isNew ? <Welcome onPick={(text) => void controller.send(text, [])} /> : null}
+          {turns.map((turn) => (
+            <TurnView key={turn.id} turn={turn} busy={state.run !== null} onAnswer={onAnswer} />
+          ))}
+          {state.interrupts.length > 0 && state.run === null ? (
+            <ApprovalCard
+              key={state.interrupts.map((interrupt) => interrupt.id).join()}
+              interrupts={state.interrupts}
+              busy={state.run !== null}
+              onResume={(answers) => void controller.resume(answers)}
+            />
+          ) : null}
+          <RunStatus state={state} controller={controller} />
+        </section>
+      </div>
+      {scroll.away ? (
+        <button type="button" className="latest square" aria-label={say('chat.latest')} onClick={scroll.toEnd}>
+          <Icon name="down" />
+        </button>
+      ) : null}
+      <div className="foot">
+        <Composer
+          key={controller.threadId}
+          api={api}
+          controller={controller}
+          run={state.run}
+          storage={storage}
+          models={models}
+          model={model}
+          onModel={onModel}
+        />
+        <p className="hint center">{say('composer.note')}</p>
+      </div>
+    </div>
+  );
+}
+
+function Welcome({ onPick }: { readonly onPick: (text: string) => void }) {
+  const { say } = usePage();
+  return (
+    <div className="welcome">
+      <h2>{say('welcome.title')}</h2>
+      <p>{say('welcome.text')}</p>
+      <div className="options">
+        {(['welcome.1', 'welcome.2', 'welcome.3'] as const).map((key) => (
+          <button key={key} type="button" onClick={() => onPick(say(key))}>
+            {say(key)}
+          </button>
+        ))}
+      </div>
+    </div>
+  );
+}
+
+/** What the run is doing now, or how the last one ended and what can be done about it. */
+function RunStatus({ state, controller }: { readonly state: ChatState; readonly controller: ChatController }) {
+  const { say } = usePage();
+  const { run, ended, notice, loadError, stopTrouble } = state;
+  if (run !== null) {
+    const text =
+      run.phase === 'running' && notice !== null
+        ? say('run.retrying', {
+            seconds: Math.ceil(notice.waitMs / 1000),
+            attempt: notice.attempt,
+            max: notice.maxAttempts,
+          })
+        : say(`run.${run.phase === 'running' ? 'working' : run.phase}`);
+    return (
+      <>
+        <p className="status working" data-phase={run.phase}>
+          <span className="dots" aria-hidden="true">
+            <i />
+            <i />
+            <i />
+          </span>
+          {text}
+        </p>
+        {stopTrouble === null ? null : (
+          <p role="alert" className="trouble">
+            {troubleText(stopTrouble, say)}
+          </p>
+        )}
+      </>
+    );
+  }
+  if (loadError !== null) {
+    return (
+      <div role="alert" className="status trouble">
+        <p>{troubleText(loadError, say)}</p>
+        <button type="button" onClick={() => void controller.open()}>
+          {say('run.reload')}
+        </button>
+      </div>
+    );
+  }
+  if (ended === null || ended.how === 'success') return null;
+  if (ended.how === 'stopped') return <p className="status note">{say('run.stopped')}</p>;
+  const headline = {
+    failed: null,
+    timeout: say('run.timeout'),
+    lost: say('run.lost'),
+    'stop-slow': say('run.stopSlow'),
+  }[ended.how];
+  const lost = ended.how === 'lost' || ended.how === 'stop-slow';
+  return (
+    <div role="alert" className="status trouble">
+      {headline === null ? null : <p>{headline}</p>}
+      {ended.trouble === null ? null : <p>{troubleText(ended.trouble, say)}</p>}
+      {lost ? (
+        <button type="button" onClick={() => void controller.open()}>
+          {say('run.reload')}
+        </button>
+      ) : retryPlan(state) === null || ended.trouble?.kind === 'busy' ? null : (
+        <button type="button" onClick={() => void controller.retry()}>
+          {say('run.retry')}
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** Keeps the end in sight while it grows, unless the reader has scrolled away from it. */
+function useScroll(turns: readonly unknown[]) {
+  const area = useRef<HTMLDivElement>(null);
+  const content = useRef<HTMLElement>(null);
+  const sticky = useRef(true);
+  const [away, setAway] = useState(false);
+  const toEnd = useCallback(() => {
+    sticky.current = true;
+    setAway(false);
+    area.current?.scrollTo({ top: area.current.scrollHeight });
+  }, []);
+  const onScroll = useCallback(() => {
+    const element = area.current;
+    if (element === null) return;
+    const distance = element.scrollHeight - element.scrollTop - element.clientHeight;
+    sticky.current = distance < 60;
+    setAway(distance > 240);
+  }, []);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: every change of the turns can move the end
+  useLayoutEffect(() => {
+    if (sticky.current) area.current?.scrollTo({ top: area.current.scrollHeight });
+  }, [turns]);
+  useEffect(() => {
+    // Markdown that arrives later, unfolded cards and pictures change the height as well.
+    const observer = new ResizeObserver(() => {
+      if (sticky.current) area.current?.scrollTo({ top: area.current.scrollHeight });
+    });
+    if (content.current !== null) observer.observe(content.current);
+    return () => observer.disconnect();
+  }, []);
+  return { area, content, away, toEnd, onScroll };
+}
+
+/** Tells screen readers what happens, sentence by sentence instead of token by token. */
+function useAnnouncements(state: ChatState, turns: ReturnType<typeof toTurns>): void {
+  const { say, announce } = usePage();
+  const phase = state.run?.phase ?? null;
+  const before = useRef<string | null>(null);
+  useEffect(() => {
+    const was = before.current;
+    before.current = phase;
+    if (phase === 'starting') announce(say('run.working'));
+    else if (phase === 'stopping') announce(say('run.stopping'));
+    else if (phase === 'reconnecting') announce(say('run.reconnecting'));
+    else if (phase === null && was !== null) {
+      const last = turns.at(-1);
+      const text = last?.kind === 'agent' ? (last.steps.at(-1)?.message.text ?? '') : '';
+      if (state.ended?.how === 'stopped') announce(say('run.stopped'));
+      else if (state.ended?.how === 'success') announce(`${say('run.finished')} ${text.slice(0, 500)}`);
+    }
+  }, [phase, turns, state.ended, announce, say]);
+}

@@ -1,0 +1,353 @@
+import type { Api, RunEntry, StartRun, StreamPart } from '../api/api.ts';
+import type { Storage } from '../api/token.ts';
+import { ApiError, asApiError } from '../api/trouble.ts';
+import { type Decision, resumeValue } from './interrupts.ts';
+import type { FileReference } from './message.ts';
+import { type Question, replyMessage } from './question.ts';
+import { type ChatEvent, type ChatState, type EndedRun, emptyChat, reduceChat, retryPlan } from './state.ts';
+import { type Dictionary, isDictionary, textOr } from './wire.ts';
+
+export interface ControllerParts {
+  readonly api: Api;
+  readonly storage: Storage;
+  readonly newId: () => string;
+  readonly model: () => string | null;
+  /** Calls back soon, at most once per frame, so that a burst of tokens is one repaint. */
+  readonly schedule: (paint: () => void) => void;
+  readonly sleep: (milliseconds: number, signal: AbortSignal) => Promise<void>;
+  /** Something in the list of threads may have changed. */
+  readonly onThreadChanged: () => void;
+}
+
+/** Delays in milliseconds before a broken stream is joined again. */
+const REJOIN_DELAYS = [500, 1_000, 2_000, 4_000, 8_000] as const;
+
+type StartInput = Pick<StartRun, 'input' | 'resume'>;
+
+/**
+ * One open chat. It loads the thread, follows its active run (one it started, or one that is found at work after a reload),
+ * and passes on what the user does. One run is followed at a time; `close` lets go of it without ending it.
+ */
+export class ChatController {
+  readonly threadId: string;
+  readonly #parts: ControllerParts;
+  readonly #listeners = new Set<() => void>();
+  readonly #closed = new AbortController();
+  /** The truth, and what was last painted of it. */
+  #state: ChatState;
+  #shown: ChatState;
+  #painting = false;
+  /** Does the thread exist on the server? A new chat is created with its first message. */
+  #exists: boolean;
+  #following: Promise<void> | null = null;
+  #lastEvent: { readonly runId: string; readonly id: string } | null = null;
+  /** `wanted`: the user asked before the run had a name. A promise: the server's answer; null in it = the request failed. */
+  #stop: 'no' | 'wanted' | Promise<boolean | null> = 'no';
+
+  constructor(threadId: string, exists: boolean, parts: ControllerParts) {
+    this.threadId = threadId;
+    this.#exists = exists;
+    this.#parts = parts;
+    this.#state = { ...emptyChat(threadId), loading: exists };
+    this.#shown = this.#state;
+  }
+
+  get exists(): boolean {
+    return this.#exists;
+  }
+
+  subscribe = (listener: () => void): (() => void) => {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  };
+
+  /** The state as of the last paint. */
+  snapshot = (): ChatState => this.#shown;
+
+  /** Loads the thread and follows its run, if one is at work. */
+  async open(): Promise<void> {
+    if (!this.#exists || this.#following !== null) return;
+    this.#apply({ kind: 'loading' });
+    try {
+      const run = await this.#parts.api.newestRun(this.threadId);
+      await this.#reload();
+      if (run === null || this.#closed.signal.aborted || this.#following !== null) return;
+      if (isActive(run)) {
+        this.#apply({ kind: 'run', runId: run.runId });
+        this.#follow(() => this.#join(run.runId));
+      } else {
+        const ended = endedBy(run, this.#state.interrupts.length > 0);
+        if (ended.how !== 'success') this.#apply({ kind: 'ended', ended });
+      }
+    } catch (error) {
+      if (!this.#closed.signal.aborted) this.#apply({ kind: 'load-failed', trouble: asApiError(error).trouble });
+    }
+  }
+
+  /**
+   * Sends a message. Answers false when it was not taken, because the thread is busy or the server cannot be reached: the text then
+   * belongs back into the composer.
+   */
+  send(text: string, files: readonly FileReference[]): Promise<boolean> {
+    const attached = files.map((file) => ({
+      filename: file.name,
+      size: file.size,
+      path: file.path,
+      status: 'uploaded',
+    }));
+    const message = {
+      type: 'human',
+      id: this.#parts.newId(),
+      content: text,
+      ...(attached.length === 0 ? {} : { additional_kwargs: { files: attached } }),
+    };
+    return this.#start(message, { input: { messages: [message] } });
+  }
+
+  answer(question: Question, reply: { kind: 'option' | 'text'; value: string; optionId?: string }): Promise<boolean> {
+    const message = replyMessage(this.#parts.newId(), question, reply);
+    return this.#start(message, { input: { messages: [message] } });
+  }
+
+  resume(answers: readonly (readonly Decision[] | string)[]): Promise<boolean> {
+    return this.#start(null, { input: null, resume: resumeValue(this.#state.interrupts, answers) });
+  }
+
+  retry(): Promise<boolean> {
+    const plan = retryPlan(this.#state);
+    if (plan === null) return Promise.resolve(false);
+    return plan.how === 'continue' ? this.#start(null, { input: null }) : this.send(plan.text, []);
+  }
+
+  /** Asks the run to stop. `stopping` is shown until nothing of it acts any more. */
+  async stop(): Promise<void> {
+    const { run } = this.#state;
+    if (run === null || run.phase === 'stopping') return;
+    this.#apply({ kind: 'stopping' });
+    // Before the server has named the run, the wish is kept and sent with the name.
+    if (run.id === null) this.#stop = 'wanted';
+    else await this.#sendStop(run.id);
+  }
+
+  /** Makes sure that the thread exists, for files that are attached before the first message. */
+  async ensureThread(): Promise<void> {
+    if (this.#exists) return;
+    await this.#parts.api.createThread(this.threadId);
+    this.#exists = true;
+    this.#parts.onThreadChanged();
+  }
+
+  rename(title: string): void {
+    this.#apply({ kind: 'title', title });
+  }
+
+  close(): void {
+    this.#closed.abort();
+    this.#listeners.clear();
+  }
+
+  /** Resolves when no run is followed any more. */
+  async idle(): Promise<void> {
+    while (this.#following !== null) await this.#following;
+  }
+
+  async #start(shown: Dictionary | null, how: StartInput): Promise<boolean> {
+    if (this.#state.run !== null) return false;
+    this.#stop = 'no';
+    this.#apply({ kind: 'submitted', message: shown });
+    try {
+      await this.ensureThread();
+    } catch (error) {
+      this.#refuse(shown, error);
+      return false;
+    }
+    const taken = Promise.withResolvers<boolean>();
+    this.#follow(async () => {
+      let runId: string | null = null;
+      const named = (id: string) => {
+        if (runId !== null) return;
+        runId = id;
+        this.#apply({ kind: 'run', runId: id });
+        if (this.#stop === 'wanted') void this.#sendStop(id);
+        taken.resolve(true);
+        this.#parts.onThreadChanged();
+      };
+      const known = () => runId;
+      try {
+        const { signal } = this.#closed;
+        const model = this.#parts.model();
+        await this.#read(
+          this.#parts.api.startRun({ threadId: this.threadId, ...how, model, signal, onRun: named }),
+          known,
+          named,
+        );
+        if (known() === null) throw new ApiError(0, { kind: 'network', detail: null });
+      } catch (error) {
+        const id = known();
+        if (id === null) {
+          this.#refuse(shown, error);
+          taken.resolve(false);
+          if (asApiError(error).status === 409) void this.#lookAgain();
+          return;
+        }
+        await this.#rejoin(id);
+      }
+      const id = known();
+      if (id !== null) await this.#finish(id);
+    });
+    return taken.promise;
+  }
+
+  /** The run was not taken: what was shown ahead of it goes away again. */
+  #refuse(shown: Dictionary | null, error: unknown): void {
+    this.#apply({ kind: 'refused', messageId: textOr(shown?.id, ''), trouble: asApiError(error).trouble });
+  }
+
+  /** Another run holds the thread: shows it, once this attempt is put away. */
+  async #lookAgain(): Promise<void> {
+    await this.idle();
+    const { ended } = this.#state;
+    await this.open();
+    if (this.#state.run === null && ended !== null) this.#apply({ kind: 'ended', ended });
+  }
+
+  #follow(work: () => Promise<void>): void {
+    const following = work()
+      .catch((error: unknown) => {
+        if (this.#closed.signal.aborted) return;
+        this.#apply({ kind: 'ended', ended: { how: 'lost', trouble: asApiError(error).trouble } });
+      })
+      .finally(() => {
+        if (this.#following === following) this.#following = null;
+      });
+    this.#following = following;
+  }
+
+  async #join(runId: string): Promise<void> {
+    try {
+      await this.#readAgain(runId);
+    } catch {
+      await this.#rejoin(runId);
+    }
+    await this.#finish(runId);
+  }
+
+  /** The connection is gone; the run goes on without us. Joins it again where it was left, with growing delays. */
+  async #rejoin(runId: string): Promise<void> {
+    let last: unknown = null;
+    for (const delay of REJOIN_DELAYS) {
+      this.#apply({ kind: 'reconnecting' });
+      await this.#parts.sleep(delay, this.#closed.signal);
+      try {
+        const run = await this.#parts.api.run(this.threadId, runId);
+        if (run === null || !isActive(run)) return;
+        await this.#readAgain(runId);
+        return;
+      } catch (error) {
+        if (this.#closed.signal.aborted) throw error;
+        last = error;
+      }
+    }
+    throw last;
+  }
+
+  #readAgain(runId: string): Promise<void> {
+    const lastEventId =
+      this.#lastEvent?.runId === runId ? this.#lastEvent.id : this.#parts.storage.getItem(eventKey(runId));
+    const { signal } = this.#closed;
+    const stream = this.#parts.api.joinRun({ threadId: this.threadId, runId, lastEventId, signal });
+    return this.#read(
+      stream,
+      () => runId,
+      () => {},
+    );
+  }
+
+  async #read(
+    stream: AsyncIterable<StreamPart>,
+    runId: () => string | null,
+    named: (id: string) => void,
+  ): Promise<void> {
+    for await (const part of stream) {
+      if (part.event === 'metadata' && isDictionary(part.data) && typeof part.data.run_id === 'string')
+        named(part.data.run_id);
+      const id = runId();
+      if (part.id !== undefined && id !== null) this.#lastEvent = { runId: id, id: part.id };
+      if (part.event === 'gap') await this.#reload();
+      else this.#apply({ kind: 'part', event: part.event, data: part.data });
+    }
+  }
+
+  /** The stream has ended: the server's state is the truth about what it left behind. */
+  async #finish(runId: string): Promise<void> {
+    const run = await this.#parts.api.run(this.threadId, runId);
+    await this.#reload();
+    this.#parts.storage.removeItem(eventKey(runId));
+    this.#lastEvent = null;
+    // A stop is over when the server says that nothing acts any more, which can be later than the end of the stream.
+    const stopped = this.#stop === 'no' || this.#stop === 'wanted' ? null : await this.#stop;
+    if (this.#closed.signal.aborted) return;
+    const ended: EndedRun =
+      run === null
+        ? { how: 'lost', trouble: null }
+        : stopped === false
+          ? { how: 'stop-slow', trouble: null }
+          : endedBy(run, this.#state.interrupts.length > 0);
+    this.#apply({ kind: 'ended', ended });
+    this.#parts.onThreadChanged();
+  }
+
+  async #reload(): Promise<void> {
+    const state = await this.#parts.api.state(this.threadId);
+    if (this.#closed.signal.aborted) return;
+    if (state === null) throw new ApiError(404, { kind: 'not-found', detail: null });
+    this.#apply({ kind: 'loaded', values: state.values, next: state.next, interrupts: state.interrupts });
+  }
+
+  async #sendStop(runId: string): Promise<void> {
+    this.#stop = this.#parts.api.stopRun(this.threadId, runId).then(
+      (result) => result.stopped,
+      (error: unknown) => {
+        // The run goes on: say so, and let the user try again.
+        this.#stop = 'no';
+        if (!this.#closed.signal.aborted) this.#apply({ kind: 'stop-failed', trouble: asApiError(error).trouble });
+        return null;
+      },
+    );
+    await this.#stop;
+  }
+
+  #apply(event: ChatEvent): void {
+    this.#state = reduceChat(this.#state, event);
+    if (this.#painting || this.#closed.signal.aborted) return;
+    this.#painting = true;
+    this.#parts.schedule(() => {
+      this.#painting = false;
+      this.#shown = this.#state;
+      if (this.#lastEvent !== null) this.#parts.storage.setItem(eventKey(this.#lastEvent.runId), this.#lastEvent.id);
+      for (const listener of this.#listeners) listener();
+    });
+  }
+}
+
+function eventKey(runId: string): string {
+  return `reindeer.event.${runId}`;
+}
+
+function isActive(run: RunEntry): boolean {
+  return run.status === 'pending' || run.status === 'running';
+}
+
+/** How a run ended, from its row. `asks`: it stopped by itself, to ask something. */
+export function endedBy(run: RunEntry, asks: boolean): EndedRun {
+  switch (run.status) {
+    case 'error':
+      return { how: 'failed', trouble: { kind: 'model', detail: run.error } };
+    case 'timeout':
+      return { how: 'timeout', trouble: { kind: 'server', detail: run.error } };
+    case 'interrupted':
+      return { how: asks ? 'success' : 'stopped', trouble: null };
+    default:
+      return { how: 'success', trouble: null };
+  }
+}

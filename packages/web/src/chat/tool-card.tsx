@@ -1,0 +1,100 @@
+import { fileName } from '../files/kinds.ts';
+import { CodeBlock } from '../parts/code-block.tsx';
+import { Icon } from '../parts/icons.tsx';
+import { usePage } from '../parts/page-context.tsx';
+import { isWordKey } from '../words/words.ts';
+import type { CallView } from './turns.ts';
+import { presentedFiles } from './turns.ts';
+
+/** Text beyond this would only slow the page down; the file or the log has the rest. */
+const SHOWN = 30_000;
+
+/** One tool call: what it is, how it stands, and, folded away, its arguments and result. */
+export function ToolCard({ view }: { readonly view: CallView }) {
+  const { say } = usePage();
+  const { call, result, status } = view;
+  const key = `tool.${call.name}`;
+  const files = presentedFiles(view);
+  return (
+    <>
+      <details className={`tool ${status}`} data-tool={call.name} data-status={status}>
+        <summary>
+          <Icon name="tool" />
+          <span className="tool-name">{isWordKey(key) ? say(key) : call.name || '…'}</span>
+          <span className="tool-hint">{hintOf(view)}</span>
+          <span className="tool-status">{say(`tool.status.${status}`)}</span>
+        </summary>
+        <div className="tool-body">
+          {status === 'unknown' ? <p className="note">{say('tool.unknown.help')}</p> : null}
+          <h4>{say('tool.arguments')}</h4>
+          <Arguments view={view} />
+          {result === null ? null : (
+            <>
+              <h4>{say('tool.result')}</h4>
+              <CodeBlock>{result.text === '' ? say('tool.empty') : cut(result.text)}</CodeBlock>
+            </>
+          )}
+        </div>
+      </details>
+      {files.length === 0 ? null : <FileCards paths={files} />}
+    </>
+  );
+}
+
+function Arguments({ view }: { readonly view: CallView }) {
+  const { call } = view;
+  if (call.args === null) return <CodeBlock>{cut(call.argsText)}</CodeBlock>;
+  const entries = Object.entries(call.args).filter(([name]) => name !== 'description');
+  return (
+    <dl className="arguments">
+      {entries.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>
+            {typeof value === 'string' && !value.includes('\n') && value.length < 200 ? (
+              <code>{value}</code>
+            ) : (
+              <CodeBlock>{cut(typeof value === 'string' ? value : JSON.stringify(value, null, 2))}</CodeBlock>
+            )}
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** The argument that says most, in one line. */
+function hintOf({ call }: CallView): string {
+  const args = call.args ?? {};
+  for (const name of ['command', 'path', 'pattern', 'filepaths', 'query', 'url', 'description']) {
+    const value = args[name];
+    if (typeof value === 'string' && value !== '') return value.replace(/\s+/g, ' ').slice(0, 160);
+    if (Array.isArray(value)) return value.map((entry) => fileName(String(entry))).join(', ');
+  }
+  return '';
+}
+
+function cut(text: string): string {
+  return text.length <= SHOWN ? text : `${text.slice(0, SHOWN)}\n… (+${text.length - SHOWN})`;
+}
+
+export function FileCards({ paths }: { readonly paths: readonly string[] }) {
+  const { say, openFile } = usePage();
+  return (
+    <ul className="files" aria-label={say('files.presented')}>
+      {paths.map((path) => (
+        <li key={path}>
+          <button
+            type="button"
+            className="file"
+            onClick={() => openFile(path)}
+            aria-label={say('files.open', { name: fileName(path) })}
+          >
+            <Icon name="file" />
+            <span>{fileName(path)}</span>
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}

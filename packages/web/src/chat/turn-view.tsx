@@ -1,0 +1,112 @@
+import { lazy, memo, Suspense, useState } from 'react';
+import { CopyButton } from '../parts/copy-button.tsx';
+import { usePage } from '../parts/page-context.tsx';
+import { SafePart } from '../parts/safe-part.tsx';
+import type { Question } from './question.ts';
+import { QuestionCard } from './question-card.tsx';
+import { FileCards, ToolCard } from './tool-card.tsx';
+import type { Step, Turn } from './turns.ts';
+import { sameTurn } from './turns.ts';
+
+const Markdown = lazy(() => import('../markdown/markdown.tsx'));
+const LONG = 1_500;
+
+interface TurnViewProps {
+  readonly turn: Turn;
+  readonly busy: boolean;
+  readonly onAnswer: (question: Question, reply: { kind: 'option' | 'text'; value: string; optionId?: string }) => void;
+}
+
+/** One turn of the conversation. Unchanged ones are not drawn again while another one streams. */
+export const TurnView = memo(
+  function TurnView({ turn, busy, onAnswer }: TurnViewProps) {
+    const { say } = usePage();
+    if (turn.kind === 'human') {
+      return (
+        <article className="turn human" aria-label={say('chat.you')}>
+          <LongText text={turn.message.text} />
+          {turn.message.files.length === 0 ? null : <FileCards paths={turn.message.files.map((file) => file.path)} />}
+        </article>
+      );
+    }
+    const answer = turn.steps.map((step) => step.message.text).filter((text) => text !== '');
+    const streaming = turn.steps.some((step) => step.message.streaming);
+    return (
+      <article className="turn agent" aria-label={say('chat.agent')} aria-busy={streaming}>
+        {turn.steps.map((step) => (
+          <StepView key={step.id} step={step} busy={busy} onAnswer={onAnswer} />
+        ))}
+        {answer.length > 0 && !streaming ? (
+          <div className="turn-bar">
+            <CopyButton text={() => answer.join('\n\n')} />
+          </div>
+        ) : null}
+      </article>
+    );
+  },
+  (before, after) =>
+    before.busy === after.busy && before.onAnswer === after.onAnswer && sameTurn(before.turn, after.turn),
+);
+
+function StepView({
+  step,
+  busy,
+  onAnswer,
+}: {
+  readonly step: Step;
+  readonly busy: boolean;
+  readonly onAnswer: TurnViewProps['onAnswer'];
+}) {
+  const { say, openFile } = usePage();
+  const { message } = step;
+  const thinking = message.streaming && message.text === '' && message.calls.length === 0;
+  return (
+    <>
+      {message.reasoning === '' ? null : (
+        <details className="reasoning">
+          <summary>{thinking ? say('chat.thinking') : say('chat.reasoning')}</summary>
+          <p className="plain">{message.reasoning}</p>
+        </details>
+      )}
+      {message.failed ? <p className="trouble-title">{say('chat.modelFailed')}</p> : null}
+      {message.text === '' ? null : (
+        <div className={message.failed ? 'markdown trouble' : 'markdown'}>
+          <SafePart fallback={<p className="plain">{message.text}</p>}>
+            <Suspense fallback={<p className="plain">{message.text}</p>}>
+              <Markdown text={message.text} onFile={openFile} />
+            </Suspense>
+          </SafePart>
+        </div>
+      )}
+      {step.calls.map((view) => {
+        const { question } = view;
+        if (question === null) return <ToolCard key={view.key} view={view} />;
+        return (
+          <QuestionCard
+            key={view.key}
+            view={question}
+            busy={busy}
+            onAnswer={(reply) => onAnswer(question.question, reply)}
+          />
+        );
+      })}
+    </>
+  );
+}
+
+/** What the user wrote, letter by letter; long texts are folded. */
+function LongText({ text }: { readonly text: string }) {
+  const { say } = usePage();
+  const [open, setOpen] = useState(false);
+  const long = text.length > LONG;
+  return (
+    <>
+      <p className="plain">{long && !open ? `${text.slice(0, LONG)}…` : text}</p>
+      {long ? (
+        <button type="button" className="link" onClick={() => setOpen(!open)} aria-expanded={open}>
+          {open ? say('chat.collapse') : say('chat.expand')}
+        </button>
+      ) : null}
+    </>
+  );
+}

@@ -1,0 +1,193 @@
+import { type FormEvent, useState } from 'react';
+import type { Api, ThreadEntry } from '../api/api.ts';
+import { asTrouble } from '../api/trouble.ts';
+import type { Trouble } from '../chat/state.ts';
+import { Dialog } from '../parts/dialog.tsx';
+import { Icon } from '../parts/icons.tsx';
+import { usePage } from '../parts/page-context.tsx';
+import { troubleText } from '../parts/trouble-text.ts';
+import type { Threads } from './use-threads.ts';
+
+interface ThreadListProps {
+  readonly api: Api;
+  readonly threads: Threads;
+  readonly current: string;
+  readonly onOpen: (threadId: string) => void;
+  readonly onRenamed: (threadId: string, title: string) => void;
+  readonly onDeleted: (threadId: string) => void;
+}
+
+type Asking = { readonly what: 'rename' | 'delete'; readonly entry: ThreadEntry };
+
+/** The chats: open, rename, delete. */
+export function ThreadList({ api, threads, current, onOpen, onRenamed, onDeleted }: ThreadListProps) {
+  const { say } = usePage();
+  const [asking, setAsking] = useState<Asking | null>(null);
+  const titleOf = (entry: ThreadEntry) => entry.title ?? say('threads.untitled');
+  return (
+    <>
+      <ul className="threads">
+        {threads.entries.map((entry) => (
+          <li key={entry.threadId} className={entry.threadId === current ? 'thread current' : 'thread'}>
+            <a
+              href={`/chats/${entry.threadId}`}
+              aria-current={entry.threadId === current ? 'page' : undefined}
+              onClick={(event) => {
+                if (event.metaKey || event.ctrlKey || event.shiftKey) return;
+                event.preventDefault();
+                onOpen(entry.threadId);
+              }}
+            >
+              <span className="thread-title">{titleOf(entry)}</span>
+              {entry.status === 'busy' ? <span className="busy">{say('threads.running')}</span> : null}
+            </a>
+            <fieldset className="thread-actions" aria-label={say('threads.menu', { title: titleOf(entry) })}>
+              <button
+                type="button"
+                className="quiet square"
+                aria-label={`${say('threads.rename')}: ${titleOf(entry)}`}
+                title={say('threads.rename')}
+                onClick={() => setAsking({ what: 'rename', entry })}
+              >
+                <Icon name="pencil" />
+              </button>
+              <button
+                type="button"
+                className="quiet square"
+                aria-label={`${say('threads.delete')}: ${titleOf(entry)}`}
+                title={say('threads.delete')}
+                onClick={() => setAsking({ what: 'delete', entry })}
+              >
+                <Icon name="trash" />
+              </button>
+            </fieldset>
+          </li>
+        ))}
+      </ul>
+      {threads.loading ? <p className="note">{say('threads.loading')}</p> : null}
+      {!threads.loading && threads.trouble === null && threads.entries.length === 0 ? (
+        <p className="note">{say('threads.none')}</p>
+      ) : null}
+      {threads.trouble === null ? null : (
+        <div role="alert" className="trouble">
+          <p>
+            {say('threads.failed')} {troubleText(threads.trouble, say)}
+          </p>
+          <button type="button" onClick={threads.refresh}>
+            {say('run.retry')}
+          </button>
+        </div>
+      )}
+      {threads.more ? (
+        <button type="button" className="quiet" onClick={threads.loadMore}>
+          {say('threads.more')}
+        </button>
+      ) : null}
+      {asking?.what === 'rename' ? (
+        <RenameDialog
+          title={asking.entry.title ?? ''}
+          onClose={() => setAsking(null)}
+          onSave={async (title) => {
+            await api.renameThread(asking.entry.threadId, title);
+            onRenamed(asking.entry.threadId, title);
+            setAsking(null);
+          }}
+        />
+      ) : null}
+      {asking?.what === 'delete' ? (
+        <DeleteDialog
+          title={titleOf(asking.entry)}
+          onClose={() => setAsking(null)}
+          onDelete={async () => {
+            await api.deleteThread(asking.entry.threadId);
+            onDeleted(asking.entry.threadId);
+            setAsking(null);
+          }}
+        />
+      ) : null}
+    </>
+  );
+}
+
+interface RenameDialogProps {
+  readonly title: string;
+  readonly onClose: () => void;
+  readonly onSave: (title: string) => Promise<void>;
+}
+
+function RenameDialog({ title, onClose, onSave }: RenameDialogProps) {
+  const { say } = usePage();
+  const [text, setText] = useState(title);
+  const work = useWork();
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    if (text.trim() !== '') work.run(() => onSave(text.trim()));
+  };
+  return (
+    <Dialog title={say('rename.title')} onClose={onClose}>
+      <form className="fields" onSubmit={submit}>
+        <div className="field">
+          <label htmlFor="rename">{say('rename.label')}</label>
+          <input id="rename" value={text} maxLength={256} onChange={(event) => setText(event.target.value)} />
+        </div>
+        <WorkTrouble trouble={work.trouble} />
+        <div className="dialog-bar">
+          <button type="button" onClick={onClose}>
+            {say('dialog.cancel')}
+          </button>
+          <button type="submit" className="primary" disabled={work.busy || text.trim() === ''}>
+            {say('dialog.save')}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+interface DeleteDialogProps {
+  readonly title: string;
+  readonly onClose: () => void;
+  readonly onDelete: () => Promise<void>;
+}
+
+function DeleteDialog({ title, onClose, onDelete }: DeleteDialogProps) {
+  const { say } = usePage();
+  const work = useWork();
+  return (
+    <Dialog title={say('delete.title')} onClose={onClose}>
+      <p>{say('delete.text', { title })}</p>
+      <WorkTrouble trouble={work.trouble} />
+      <div className="dialog-bar">
+        <button type="button" onClick={onClose}>
+          {say('dialog.cancel')}
+        </button>
+        <button type="button" className="danger" disabled={work.busy} onClick={() => work.run(onDelete)}>
+          {say('threads.delete')}
+        </button>
+      </div>
+    </Dialog>
+  );
+}
+
+function useWork() {
+  const [busy, setBusy] = useState(false);
+  const [trouble, setTrouble] = useState<Trouble | null>(null);
+  const run = (work: () => Promise<void>) => {
+    setBusy(true);
+    setTrouble(null);
+    work()
+      .catch((error: unknown) => setTrouble(asTrouble(error)))
+      .finally(() => setBusy(false));
+  };
+  return { busy, trouble, run };
+}
+
+function WorkTrouble({ trouble }: { readonly trouble: Trouble | null }) {
+  const { say } = usePage();
+  if (trouble === null) return null;
+  return (
+    <p role="alert" className="trouble">
+      {troubleText(trouble, say)}
+    </p>
+  );
+}

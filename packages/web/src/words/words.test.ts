@@ -1,0 +1,37 @@
+import { expect, test } from 'vitest';
+import { chinese } from './chinese.ts';
+import { english } from './english.ts';
+import { chooseLanguage, isWordKey, sizeText, speak } from './words.ts';
+
+const names = (text: string) => [...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1]).sort();
+
+test('both tables have the same words with the same gaps, and none is empty', () => {
+  expect(Object.keys(chinese).sort()).toEqual(Object.keys(english).sort());
+  for (const [key, text] of Object.entries(english)) {
+    const translated = isWordKey(key) ? chinese[key] : '';
+    expect(translated.trim(), key).not.toBe('');
+    expect(names(translated), key).toEqual(names(text));
+  }
+});
+
+test('gaps are filled with what is given, and only with that', () => {
+  expect(speak('en')('composer.remove', { name: '{name} $& x' })).toBe('Remove {name} $& x');
+  expect(speak('zh')('composer.remove', { name: 'a' })).toBe('移除 a');
+  expect(speak('en')('composer.remove', {})).toBe('Remove {name}');
+});
+
+test('the language is the one that was chosen, else the first preference that we speak', () => {
+  expect(chooseLanguage('zh', ['en'])).toBe('zh');
+  expect(chooseLanguage(null, ['de-DE', 'zh-CN', 'en'])).toBe('zh');
+  expect(chooseLanguage('xx', ['fr'])).toBe('en');
+});
+
+test('sizes are short', () => {
+  expect([0, 900, 1536, 52_428_800, 1_500_000_000].map(sizeText)).toEqual([
+    '0 B',
+    '900 B',
+    '1.5 KB',
+    '50 MB',
+    '1.4 GB',
+  ]);
+});

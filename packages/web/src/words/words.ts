@@ -1,0 +1,45 @@
+import { chinese } from './chinese.ts';
+import { english } from './english.ts';
+
+export type WordKey = keyof typeof english;
+export type Language = 'en' | 'zh';
+export type Say = (key: WordKey, values?: Readonly<Record<string, string | number>>) => string;
+
+const TABLES: Readonly<Record<Language, Readonly<Record<WordKey, string>>>> = { en: english, zh: chinese };
+
+export function speak(language: Language): Say {
+  const table = TABLES[language];
+  return (key, values) => fill(table[key], values ?? {});
+}
+
+function fill(text: string, values: Readonly<Record<string, string | number>>): string {
+  return text.replace(/\{(\w+)\}/g, (whole, name: string) =>
+    Object.hasOwn(values, name) ? String(values[name]) : whole,
+  );
+}
+
+/** The language of the first preference that we speak; English otherwise. */
+export function chooseLanguage(kept: string | null, preferred: readonly string[]): Language {
+  if (kept === 'en' || kept === 'zh') return kept;
+  for (const tag of preferred) {
+    if (/^zh\b/i.test(tag)) return 'zh';
+    if (/^en\b/i.test(tag)) return 'en';
+  }
+  return 'en';
+}
+
+export function isWordKey(key: string): key is WordKey {
+  return Object.hasOwn(english, key);
+}
+
+/** 1536 → "1.5 KB". Units of 1024. */
+export function sizeText(bytes: number): string {
+  const units = ['B', 'KB', 'MB', 'GB', 'TB'];
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 || value >= 100 ? Math.round(value) : Math.round(value * 10) / 10} ${units[unit]}`;
+}
