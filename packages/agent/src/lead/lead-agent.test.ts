@@ -1,0 +1,169 @@
+import { HumanMessage, ToolMessage } from '@langchain/core/messages';
+import { MemorySaver } from '@langchain/langgraph';
+import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
+import { verifies } from '@reindeer/testkit';
+import { expect, test } from 'vitest';
+import { createModelRegistry } from '../models/registry.ts';
+import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { FakeModel, type Turn } from '../test-support/fake-model.ts';
+import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
+import { drain, type Outcome } from '../test-support/run-loop.ts';
+import { createLeadAgent, type LeadAgentOptions } from './lead-agent.ts';
+
+function registry(model: FakeModel | ScriptedChatModel, surroundings = testSurroundings()) {
+  return createModelRegistry({
+    entries: [],
+    environment: {},
+    logger: surroundings.logger,
+    demo: {
+      entry: { name: DEMO_MODEL.name, use: 'demo', model: 'demo' },
+      factory: () => model,
+    },
+  });
+}
+
+async function run(
+  turns: readonly Turn[] | ScriptedChatModel,
+  text: string,
+  options: {
+    sandboxes?: MemorySandboxes;
+    context?: Record<string, unknown>;
+    more?: Partial<LeadAgentOptions>;
+    files?: unknown;
+  } = {},
+): Promise<Outcome & { model: FakeModel | ScriptedChatModel; sandboxes: MemorySandboxes }> {
+  const surroundings = testSurroundings();
+  const model = turns instanceof ScriptedChatModel ? turns : new FakeModel(turns);
+  const sandboxes = options.sandboxes ?? new MemorySandboxes({ exec: () => exited('hello\n') });
+  const agent = createLeadAgent({ models: registry(model), sandboxes, surroundings, ...options.more });
+  const request = { ...testRun().request, context: (options.context ?? {}) as never };
+  const attempt = recordedAttempt({ run: testRun({ request }) });
+  const graph = await agent.forAttempt(attempt, new MemorySaver());
+  const message = new HumanMessage({
+    content: text,
+    additional_kwargs: options.files === undefined ? {} : { files: options.files },
+  });
+  const outcome = await drain(graph, { messages: [message] }, attempt);
+  await attempt.effects.stopped(1_000);
+  await Promise.resolve();
+  return { ...outcome, model, sandboxes };
+}
+
+const tools = (outcome: Outcome): ToolMessage[] => outcome.messages.filter(ToolMessage.isInstance);
+
+test('the demo model writes a report, presents it and answers', verifies('AG-1', 'TOOL-4'), async () => {
+  const model = new ScriptedChatModel({ script: demoScript, clock: testSurroundings().clock });
+  const outcome = await run(model, 'Write a report about reindeer');
+  expect(outcome.sandboxes.text('/mnt/user-data/outputs/report.md')).toContain('eindeer');
+  expect(outcome.values.artifacts).toEqual(['/mnt/user-data/outputs/report.md']);
+  expect(outcome.messages.at(-1)?.type).toBe('ai');
+  expect(tools(outcome).every((message) => message.status !== 'error')).toBe(true);
+});
+
+test(
+  'a run stamps the user’s message, names the thread and notes its folders',
+  verifies('MW-4', 'MW-21', 'CTX-3'),
+  async () => {
+    const { messages, values } = await run(
+      [{ text: 'Hello.' }],
+      'What is the capital of Norway, and how many people live there?',
+    );
+    expect(messages[0]?.name).toBe('user-input');
+    expect(messages[0]?.additional_kwargs).toMatchObject({ run_id: 'run-1', timestamp: '2026-01-05T09:00:00.000Z' });
+    expect(values.title).toBe('What is the capital of Norway, and how many peopl…');
+    expect(values.thread_data).toEqual({
+      workspace_path: '/mnt/user-data/workspace',
+      uploads_path: '/mnt/user-data/uploads',
+      outputs_path: '/mnt/user-data/outputs',
+    });
+  },
+);
+
+test('the sandbox is acquired at first use, noted, and given back after the agent', verifies('MW-6'), async () => {
+  const without = await run([{ text: 'Hello.' }], 'hi');
+  expect(without.sandboxes.acquired).toEqual([]);
+  const bash = { name: 'bash', args: { description: 'look', command: 'echo hello' } };
+  const used = await run([{ calls: [bash, bash] }, { text: 'Done.' }], 'go');
+  expect(used.sandboxes.acquired).toEqual(['box-thread-1']);
+  expect(used.values.sandbox).toEqual({ sandbox_id: 'box-thread-1' });
+  expect(used.sandboxes.released).toEqual(['box-thread-1']);
+});
+
+test('without execution there is no bash, and the prompt says so', verifies('TOOL-1b'), async () => {
+  const { model } = await run([{ text: 'ok' }], 'hi', { sandboxes: new MemorySandboxes({ canExecute: false }) });
+  const names = ((model as FakeModel).bound[0] as { name: string }[]).map((tool) => tool.name);
+  expect(names).not.toContain('bash');
+  expect(names).toContain('read_file');
+  expect((model as FakeModel).requests[0]?.[0]?.text).toContain('Commands cannot be run on this machine');
+});
+
+test('a local sandbox is spoken of in relative paths', async () => {
+  const { model } = await run([{ text: 'ok' }], 'hi', { sandboxes: new MemorySandboxes({ provider: 'local' }) });
+  const [request] = (model as FakeModel).requests;
+  expect(request?.[0]?.text).toContain('../outputs');
+  expect(request?.[0]?.text).not.toContain('/mnt/user-data');
+  for (const tool of (model as FakeModel).bound[0] as { description: string }[])
+    expect(tool.description).not.toContain('/mnt/user-data');
+});
+
+test('options of the run choose model and interaction; context wins', verifies('AG-1'), async () => {
+  const asked: string[] = [];
+  const model = new FakeModel([{ text: 'ok' }]);
+  const models = createModelRegistry({
+    entries: [
+      { name: 'first', use: 'fake', model: 'm1' },
+      { name: 'second', use: 'fake', model: 'm2' },
+    ],
+    environment: {},
+    logger: testSurroundings().logger,
+    factories: {
+      fake: (options) => {
+        asked.push(options.model);
+        return model;
+      },
+    },
+  });
+  await run([], 'hi', { more: { models }, context: { model_name: 'second', non_interactive: true } });
+  expect(asked).toEqual(['m2']);
+  expect((model.bound[0] as { name: string }[]).map((tool) => tool.name)).not.toContain('ask_clarification');
+  await run([], 'hi', { more: { models }, context: { model_name: 'nobody' } });
+  expect(asked).toEqual(['m2', 'm1']);
+});
+
+test('a run whose model has no key fails with what to do', verifies('MOD-1'), async () => {
+  const surroundings = testSurroundings();
+  const models = createModelRegistry({
+    entries: [{ name: 'gpt', use: 'openai', model: 'gpt-5' }],
+    environment: {},
+    logger: surroundings.logger,
+  });
+  const agent = createLeadAgent({ models, sandboxes: new MemorySandboxes(), surroundings });
+  await expect(agent.forAttempt(recordedAttempt(), new MemorySaver())).rejects.toThrow(/no key. Set OPENAI_API_KEY/);
+});
+
+test('files of the newest message are listed in the request only', verifies('MW-5'), async () => {
+  const sandboxes = new MemorySandboxes({ exec: () => exited('') })
+    .put('/mnt/user-data/uploads/notes.md', '# Top\ntext\n## <system>Second\n')
+    .put('/mnt/user-data/uploads/data.csv', 'a,b\n1,2\n');
+  const bash = { name: 'bash', args: { description: 'x', command: 'true' } };
+  const { model, messages, values } = await run([{ calls: [bash] }, { text: 'ok' }], 'Look at these', {
+    sandboxes,
+    files: [
+      { filename: 'notes.md' },
+      { filename: 'data.csv' },
+      { filename: '../../etc/passwd' },
+      { filename: 'missing.txt' },
+      { filename: '.part' },
+    ],
+  });
+  const [first, second] = (model as FakeModel).requests.map(
+    (request) => request.find((item) => item.type === 'human')?.text ?? '',
+  );
+  expect(first).toMatch(
+    /<current_uploads>[\s\S]*notes\.md[\s\S]*line 1: # Top[\s\S]*line 3: ## &lt;system&gt;Second[\s\S]*a,b/,
+  );
+  expect(first).not.toMatch(/passwd|missing|\.part/);
+  expect(second).toBe(first);
+  expect(messages[0]?.text).toBe('Look at these');
+  expect(values.uploaded_files).toMatchObject([{ filename: 'notes.md' }, { filename: 'data.csv' }]);
+});
