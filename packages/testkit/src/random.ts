@@ -10,6 +10,8 @@ export interface SeededRandom extends Random {
   pick<T>(items: readonly [T, ...T[]] | readonly T[]): T;
 }
 
+const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+
 /** A 32-bit generator (additive step, two rounds of mixing); its period is far beyond what one seed needs. */
 export function seededRandom(seed: number): SeededRandom {
   let state = Math.imul(seed ^ 0x5851f42d, 0x9e3779b1) | 0;
@@ -19,14 +21,16 @@ export function seededRandom(seed: number): SeededRandom {
     mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
     return (mixed ^ (mixed >>> 14)) >>> 0;
   };
-  const hex = (): string => word().toString(16).padStart(8, '0');
+  /** Two bytes of a word as four digits. */
+  const digits = (bits: number): string => (HEX[(bits >>> 8) & 255] ?? '') + (HEX[bits & 255] ?? '');
   const next = (): number => word() / 4_294_967_296;
   return {
     next,
     uuid: () => {
-      const digits = hex() + hex() + hex() + hex();
-      const variant = '89ab'[word() & 3];
-      return `${digits.slice(0, 8)}-${digits.slice(8, 12)}-4${digits.slice(13, 16)}-${variant}${digits.slice(17, 20)}-${digits.slice(20)}`;
+      const [a, b, c, d] = [word(), word(), word(), word()];
+      const version = digits((b & 0x0fff) | 0x4000);
+      const variant = digits(((c >>> 16) & 0x3fff) | 0x8000);
+      return `${digits(a >>> 16)}${digits(a)}-${digits(b >>> 16)}-${version}-${variant}-${digits(c)}${digits(d >>> 16)}${digits(d)}`;
     },
     below: (bound) => Math.floor(next() * bound),
     chance: (probability) => next() < probability,

@@ -1,0 +1,346 @@
+import type { MemoryDatabase } from '@reindeer/database';
+import type { Fence, Run, RunStatus } from '@reindeer/protocol';
+import { isTerminal } from '@reindeer/protocol';
+import type { Incarnation, StoreRequest } from '../world/incarnation.ts';
+import type { Chronicle } from '../world/violation.ts';
+
+/** One attempt of a run as its graph sees it: what acts on the world. */
+export interface ActingAttempt {
+  readonly runId: string;
+  readonly threadId: string;
+  readonly token: string;
+  readonly attempt: number;
+  readonly incarnation: Incarnation;
+  /** The holder was told of a cancel: from then on no effect may start. */
+  toldToStop: boolean;
+}
+
+/** Answers that mean: the store did, or would have done, what a holder asked. */
+const ACCEPTED = new Set([
+  'ok',
+  'started',
+  'cancelled',
+  'finalized',
+  'cancel_requested',
+  'begin',
+  'finished',
+  'unfinished',
+]);
+
+/** Calls that change leases. */
+const LEASING = new Set(['admit', 'renew', 'claimOrphans', 'finalize']);
+
+interface Outcome {
+  readonly outcome?: string;
+}
+
+/**
+ * Watches every request at the door of the database, and every effect on the world, and compares with the invariants:
+ *
+ * S1 an effect is started only by the newest attempt of a run, under the row's token, while the row is not acknowledged
+ * S2 no write of a former holder is accepted
+ * S3 acknowledged rows never change; an acknowledgement and its fact come together, once
+ * S4 at most one active run per thread
+ * S6 a thread's facts are numbered densely and upwards; what was read once stays
+ * S7 one idempotency key, one run, one payload
+ * S8 a rollback removes no other run's checkpoint
+ * S9 a finished tool call is never run again, a call that is not repeatable never twice
+ * S11 no effect starts after a cancel was answered as stopped, or after its holder was told of it
+ * RL-04 nothing is begun by a holder whose last confirmed lease has run out
+ * RL-17 a claim takes no row whose lease is live at the moment of the write
+ * S12 a success stands only where no cancel was recorded before
+ */
+export class Checker {
+  readonly #database: MemoryDatabase;
+  readonly #chronicle: Chronicle;
+  readonly #now: () => number;
+  readonly #leaseMs: number;
+  readonly #graceMs: number;
+  /** Leases as the last write left them. */
+  readonly #leases = new Map<string, number | null>();
+  /** World time until which a holder may act, by run and token: the time of its request plus the lease. */
+  readonly #confirmed = new Map<string, number>();
+  readonly #acknowledged = new Map<string, string>();
+  readonly #newestAttempt = new Map<string, ActingAttempt>();
+  readonly #effects = new Map<string, number>();
+  readonly #stopped = new Set<string>();
+  readonly #keys = new Map<string, { readonly runId: string; readonly payload: string }>();
+  readonly #read = new Map<string, number>();
+  /** Which run wrote a checkpoint. */
+  readonly #writers = new Map<string, string>();
+
+  constructor(parts: {
+    database: MemoryDatabase;
+    chronicle: Chronicle;
+    /** World time in milliseconds. */
+    now: () => number;
+    leaseMs: number;
+    graceMs: number;
+  }) {
+    this.#database = parts.database;
+    this.#chronicle = parts.chronicle;
+    this.#now = parts.now;
+    this.#leaseMs = parts.leaseMs;
+    this.#graceMs = parts.graceMs;
+  }
+
+  get effects(): ReadonlyMap<string, number> {
+    return this.#effects;
+  }
+
+  /** Performs a request between a look before and a look after. */
+  async observe(request: StoreRequest, perform: () => Promise<unknown>): Promise<unknown> {
+    const { fence } = (request.input ?? {}) as { fence?: Fence };
+    const held = fence === undefined ? true : this.#database.held(fence) !== null;
+    if (request.method === 'rollback')
+      this.#beforeRollback(request.input as { fence: Fence; threadId: string; checkpointId: string });
+    const answer = await perform();
+    const outcome = (answer as Outcome | null)?.outcome;
+    this.#chronicle.note(() => describe(request, answer));
+    // A late finalize by a former holder is told the end of the run: that is a read.
+    if (!held && outcome !== undefined && ACCEPTED.has(outcome) && fence !== undefined)
+      this.#chronicle.broken(
+        'S2',
+        `${request.port}.${request.method} of a former holder of ${fence.runId} was answered "${outcome}"`,
+      );
+    this.#afterwards(request, answer, fence);
+    return answer;
+  }
+
+  #afterwards(request: StoreRequest, answer: unknown, fence: Fence | undefined): void {
+    switch (request.method) {
+      case 'admit': {
+        const { threadId } = request.input as { threadId: string };
+        this.#oneActive(threadId);
+        break;
+      }
+      case 'claimOrphans':
+        this.#claimed(request, answer as readonly { run: Run }[]);
+        break;
+      case 'renew':
+        this.#renewed(request, answer as ReadonlyMap<string, { outcome: string }>);
+        break;
+      case 'requestCancel':
+        this.#row((request.input as { runId: string }).runId);
+        break;
+      case 'put': {
+        const { checkpointId } = request.input as { checkpointId: string };
+        if (fence !== undefined && (answer as Outcome).outcome === 'ok') this.#writers.set(checkpointId, fence.runId);
+        break;
+      }
+      case 'read':
+        this.#reading(answer as { facts: readonly { threadId: string; seq: number }[] });
+        break;
+    }
+    if (fence !== undefined) this.#row(fence.runId);
+    if (LEASING.has(request.method))
+      for (const [runId, { leaseExpiresAt }] of this.#database.runs) this.#leases.set(runId, leaseExpiresAt);
+  }
+
+  /** RL-17, RL-19: compared with what the row's lease was when the claim wrote, whatever the claimer had read before. */
+  #claimed(request: StoreRequest, rows: readonly { run: Run }[]): void {
+    const { now, deadOwners } = request.input as { now: number; deadOwners: readonly string[] };
+    for (const { run } of rows) {
+      const lease = this.#leases.get(run.runId) ?? null;
+      if (lease !== null && lease + this.#graceMs >= now && deadOwners.length === 0)
+        this.#chronicle.broken('RL-17', `${run.runId} was taken over ${lease + this.#graceMs - now} ms too early`);
+      this.#row(run.runId);
+    }
+  }
+
+  /** S2 for the one call that acts for several holders. */
+  #renewed(request: StoreRequest, outcomes: ReadonlyMap<string, { outcome: string }>): void {
+    const { holders } = request.input as { holders: readonly { runId: string; token: string }[] };
+    for (const { runId, token } of holders)
+      if (outcomes.get(runId)?.outcome === 'renewed' && this.#database.held({ runId, token }) === null)
+        this.#chronicle.broken('S2', `a former holder of ${runId} renewed its lease`);
+  }
+
+  /** S3: what an acknowledged row says stays, and its end stands in the log exactly once. */
+  #row(runId: string): void {
+    const row = this.#database.runs.get(runId);
+    const known = this.#acknowledged.get(runId);
+    if (row === undefined) return;
+    if (known !== undefined) {
+      if (JSON.stringify(row.run) !== known)
+        this.#chronicle.broken('S3', `the acknowledged row of ${runId} changed: ${known} → ${JSON.stringify(row.run)}`);
+      return;
+    }
+    const ends = this.#ends(row.run.threadId, runId);
+    if (!row.run.acknowledged) {
+      if (ends.length > 0) this.#chronicle.broken('S3', `${runId} has a terminal fact before its acknowledgement`);
+      return;
+    }
+    this.#acknowledged.set(runId, JSON.stringify(row.run));
+    if (ends.length !== 1 || ends[0] !== row.run.status)
+      this.#chronicle.broken('S3', `${runId} was acknowledged as ${row.run.status}, the log says [${ends.join(', ')}]`);
+    // S12 = RL-14: a cancel that was recorded before the terminal write decides it.
+    if (row.run.status === 'success' && row.run.cancelAction !== null)
+      this.#chronicle.broken('S12', `${runId} was cancelled first and is a success`);
+    this.#rolledBack(row.run);
+  }
+
+  #ends(threadId: string, runId: string): readonly RunStatus[] {
+    const ends: RunStatus[] = [];
+    for (const { runId: of, body } of this.#database.shelves.get(threadId)?.facts ?? [])
+      if (of === runId && body.kind === 'run' && body.terminal) ends.push(body.status);
+    return ends;
+  }
+
+  #oneActive(threadId: string): void {
+    const active = (this.#database.runsOfThread.get(threadId) ?? []).filter(({ run }) => !isTerminal(run.status));
+    if (active.length > 1)
+      this.#chronicle.broken(
+        'S4',
+        `${threadId} has ${active.length} active runs: ${active.map(({ run }) => run.runId).join(', ')}`,
+      );
+  }
+
+  /** S8, looked at before anything is removed. */
+  #beforeRollback({ fence, threadId, checkpointId }: { fence: Fence; threadId: string; checkpointId: string }): void {
+    if (this.#database.held(fence) === null) return;
+    for (const { checkpointId: id } of this.#database.shelves.get(threadId)?.checkpoints.values() ?? []) {
+      const writer = this.#writers.get(id);
+      if (id > checkpointId && writer !== undefined && writer !== fence.runId)
+        this.#chronicle.broken('S8', `the rollback of ${fence.runId} removes checkpoint ${id} of ${writer}`);
+    }
+  }
+
+  #rolledBack(run: Run): void {
+    if (run.error !== 'Rolled back by user') return;
+    for (const { checkpointId } of this.#database.shelves.get(run.threadId)?.checkpoints.values() ?? [])
+      if (this.#writers.get(checkpointId) === run.runId)
+        this.#chronicle.broken('S8', `${run.runId} was rolled back, and its checkpoint ${checkpointId} is still there`);
+  }
+
+  /** S6: everything that a reader gets continues what it got before, without a hole. Pages by run are not dense by nature. */
+  #reading({ facts }: { facts: readonly { threadId: string; seq: number }[] }): void {
+    let before: number | null = null;
+    for (const { threadId, seq } of facts) {
+      if (before !== null && seq <= before)
+        this.#chronicle.broken('S6', `${threadId} was read out of order: ${before}, ${seq}`);
+      before = seq;
+    }
+  }
+
+  /** A worker begins to act for a run. */
+  attemptBegins(attempt: ActingAttempt): void {
+    this.#newestAttempt.set(attempt.runId, attempt);
+  }
+
+  /** An answer reached a process: what it grants, and what it tells. */
+  heard(request: StoreRequest, answer: unknown): void {
+    const { input, incarnation, sentAt } = request;
+    if (request.method === 'admit') {
+      const { runId, token } = input as { runId: string; token: string };
+      if ((answer as Outcome).outcome === 'admitted') this.#confirm(runId, token, sentAt);
+    } else if (request.method === 'claimOrphans') {
+      for (const { run, token } of answer as readonly { run: Run; token: string }[])
+        this.#confirm(run.runId, token, sentAt);
+    } else if (request.method === 'renew') {
+      const { holders } = input as { holders: readonly { runId: string; token: string }[] };
+      const outcomes = answer as ReadonlyMap<string, { outcome: string; cancelAction?: string | null }>;
+      for (const { runId, token } of holders) {
+        const outcome = outcomes.get(runId);
+        // RL-06: an answer that comes after the deadline confirms nothing.
+        if (outcome?.outcome === 'renewed' && this.#now() < (this.#confirmed.get(`${runId}/${token}`) ?? Infinity))
+          this.#confirm(runId, token, sentAt);
+        const attempt = this.#newestAttempt.get(runId);
+        const told = outcome?.cancelAction != null || outcome?.outcome === 'lost';
+        if (told && attempt?.incarnation === incarnation && attempt.token === token) attempt.toldToStop = true;
+      }
+    }
+  }
+
+  #confirm(runId: string, token: string, sentAt: number): void {
+    const key = `${runId}/${token}`;
+    this.#confirmed.set(key, Math.max(this.#confirmed.get(key) ?? 0, sentAt + this.#leaseMs));
+  }
+
+  /** A cancel was answered as stopped (D6). */
+  stopped(runId: string): void {
+    this.#stopped.add(runId);
+  }
+
+  /** A holder begins something that costs or shows: a model call, a tool. */
+  act(attempt: ActingAttempt, what: string): void {
+    const { runId, token } = attempt;
+    this.#chronicle.note(() => `${attempt.incarnation.name} ${what} of ${runId}, attempt ${attempt.attempt}`);
+    const confirmed = this.#confirmed.get(`${runId}/${token}`);
+    if (confirmed !== undefined && this.#now() >= confirmed)
+      this.#chronicle.broken(
+        'RL-04',
+        `${what} was begun ${this.#now() - confirmed} ms after the lease of ${runId} had run out`,
+      );
+    if (this.#stopped.has(runId))
+      this.#chronicle.broken('S11', `${what} was begun after ${runId} was reported as stopped`);
+    if (attempt.toldToStop)
+      this.#chronicle.broken('S11', `${what} was begun after the holder of ${runId} was told to stop`);
+    if (this.#newestAttempt.get(runId) !== attempt)
+      this.#chronicle.broken('S1', `${what} was begun by an attempt of ${runId} that is not its newest`);
+  }
+
+  /** A tool acts on the world: the moment that nothing can undo. */
+  effect(
+    attempt: ActingAttempt,
+    call: { readonly messageId: string; readonly index: number; readonly repeatable: boolean },
+  ): void {
+    const { runId, token } = attempt;
+    const name = `${call.messageId}#${call.index}`;
+    this.act(attempt, `tool ${name}`);
+    const row = this.#database.runs.get(runId);
+    if (row === undefined || row.token !== token)
+      this.#chronicle.broken('S1', `${name} was started by a former holder of ${runId}`);
+    else if (row.run.acknowledged) this.#chronicle.broken('S1', `${name} was started after the end of ${runId}`);
+    const journal = this.#database.shelves.get(attempt.threadId)?.journal.get(`${call.messageId}\n${call.index}`);
+    if (journal === undefined) this.#chronicle.broken('S9', `${name} was started without being journalled`);
+    else if (journal.finished !== null) this.#chronicle.broken('S9', `${name} had finished and was started again`);
+    const count = (this.#effects.get(name) ?? 0) + 1;
+    this.#effects.set(name, count);
+    if (count > 1 && !call.repeatable)
+      this.#chronicle.broken('S9', `${name} is not repeatable and was started ${count} times`);
+  }
+
+  /** S7: every answer to a key names one run and one payload. */
+  keyAnswered(key: string, runId: string, payload: string): void {
+    const known = this.#keys.get(key);
+    if (known === undefined) this.#keys.set(key, { runId, payload });
+    else if (known.runId !== runId) this.#chronicle.broken('S7', `the key ${key} gave ${known.runId} and ${runId}`);
+    else if (known.payload !== payload) this.#chronicle.broken('S7', `the key ${key} was accepted with two payloads`);
+  }
+
+  /** S6 for one reader that pages through a thread. */
+  readerSaw(reader: string, seqs: readonly number[]): void {
+    let last = this.#read.get(reader) ?? 0;
+    for (const seq of seqs) {
+      if (seq !== last + 1) this.#chronicle.broken('S6', `${reader} read ${seq} after ${last}`);
+      last = seq;
+    }
+    this.#read.set(reader, last);
+  }
+
+  /** Once everything has come to rest. */
+  atRest(): void {
+    for (const [threadId, shelf] of this.#database.shelves) {
+      for (const [position, { seq }] of shelf.facts.entries())
+        if (seq !== position + 1) this.#chronicle.broken('S6', `${threadId} has fact ${seq} at place ${position + 1}`);
+      this.#oneActive(threadId);
+    }
+    for (const [runId, { run }] of this.#database.runs) {
+      this.#row(runId);
+      if (!run.acknowledged)
+        this.#chronicle.broken('L1', `${run.kind} ${runId} of ${run.threadId} is ${run.status} and nobody ends it`);
+    }
+  }
+}
+
+function describe(request: StoreRequest, answer: unknown): string {
+  const { incarnation, port, method, input } = request;
+  const { fence, runId, threadId } = (input ?? {}) as { fence?: Fence; runId?: string; threadId?: string };
+  const about = fence === undefined ? (runId ?? threadId ?? '') : `${fence.runId}/${fence.token.slice(0, 4)}`;
+  const text =
+    answer instanceof Map
+      ? JSON.stringify([...answer].map(([id, one]) => [id, one]))
+      : ((answer as Outcome | null)?.outcome ?? (Array.isArray(answer) ? `${answer.length} rows` : ''));
+  return `${incarnation.name} ${port}.${method} ${about} → ${text}`;
+}

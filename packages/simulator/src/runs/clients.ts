@@ -1,0 +1,151 @@
+import type { MemoryDatabase } from '@reindeer/database';
+import type { AdmissionResult, MultitaskStrategy, Run } from '@reindeer/protocol';
+import type { Runtime } from '@reindeer/runtime';
+import type { SeededRandom } from '@reindeer/testkit';
+import type { Scheduler } from '../world/scheduler.ts';
+import type { Chronicle } from '../world/violation.ts';
+import type { Checker } from './checker.ts';
+import { ASSISTANT } from './graph.ts';
+import type { Program } from './program.ts';
+import { asInput, randomProgram } from './program.ts';
+
+/** Sends a request to one of the processes, whichever is up. */
+export type Ask = <T>(work: (runtime: Runtime) => Promise<T>) => Promise<T>;
+
+export interface ClientParts {
+  readonly random: SeededRandom;
+  readonly scheduler: Scheduler;
+  readonly database: MemoryDatabase;
+  readonly checker: Checker;
+  readonly chronicle: Chronicle;
+  readonly ask: Ask;
+  readonly threads: readonly string[];
+  /** Clients stop asking for new things at this time. */
+  readonly until: number;
+}
+
+export const USER = 'user';
+const STRATEGIES: readonly MultitaskStrategy[] = ['reject', 'reject', 'interrupt', 'rollback'];
+
+/** Starts runs, with an idempotency key as a rule, and asks again with the same key when it got no answer. */
+export async function submitter(parts: ClientParts, name: string): Promise<void> {
+  const { random, scheduler, chronicle } = parts;
+  for (let n = 0; scheduler.now < parts.until; n += 1) {
+    await scheduler.sleep(random.below(6_000));
+    const key = random.chance(0.85) ? `${name}-${random.chance(0.15) ? Math.max(0, n - 1) : n}` : null;
+    const request = {
+      threadId: random.pick(parts.threads),
+      strategy: random.pick(STRATEGIES),
+      program: randomProgram(random),
+      crashPolicy: random.chance(0.85) ? ('resume' as const) : ('error' as const),
+    };
+    for (let attempt = 1; attempt <= 4; attempt += 1) {
+      try {
+        const result = await parts.ask((runtime) => create(runtime, request, key));
+        if (key !== null && (result.outcome === 'admitted' || result.outcome === 'reused'))
+          parts.checker.keyAnswered(
+            key,
+            result.run.runId,
+            JSON.stringify([request.threadId, request.strategy, request.program]),
+          );
+        chronicle.note(() => `${name} got ${result.outcome} ${'run' in result ? result.run.runId : ''}`);
+        break;
+      } catch (error) {
+        chronicle.note(() => `${name} got no answer: ${String(error)}`);
+        // Without a key a second request would be a second run.
+        if (key === null) break;
+        await scheduler.sleep(50 + random.below(1_500));
+      }
+    }
+  }
+}
+
+function create(
+  runtime: Runtime,
+  request: { threadId: string; strategy: MultitaskStrategy; program: Program; crashPolicy: 'resume' | 'error' },
+  key: string | null,
+): Promise<AdmissionResult> {
+  return runtime.runs.create({
+    threadId: request.threadId,
+    userId: USER,
+    assistantId: ASSISTANT,
+    request: {
+      input: asInput(request.program),
+      command: null,
+      config: {},
+      context: {},
+      streamModes: [],
+      streamSubgraphs: false,
+      checkpointId: null,
+      interruptBefore: [],
+      interruptAfter: [],
+    },
+    metadata: {},
+    multitaskStrategy: request.strategy,
+    onDisconnect: 'continue',
+    crashPolicy: request.crashPolicy,
+    createThread: true,
+    idempotencyKey: key,
+  });
+}
+
+/** Cancels runs, waits for their stop in half of the cases, and believes what it is told. */
+export async function canceller(parts: ClientParts): Promise<void> {
+  const { random, scheduler, checker, chronicle } = parts;
+  while (scheduler.now < parts.until) {
+    await scheduler.sleep(random.below(9_000));
+    const active = [...parts.database.runs.values()]
+      .map(({ run }) => run)
+      .filter((run) => !run.acknowledged && run.kind === 'run');
+    if (active.length === 0) continue;
+    const run: Run = random.pick(active);
+    const action = random.chance(0.5) ? 'interrupt' : 'rollback';
+    const wait = random.chance(0.5);
+    try {
+      const answer = await parts.ask((runtime) =>
+        runtime.runs.cancel({ runId: run.runId, threadId: run.threadId, userId: USER, action, wait }),
+      );
+      chronicle.note(() => `canceller got ${answer.outcome} for ${run.runId}`);
+      if (answer.outcome === 'accepted' && answer.stopped) checker.stopped(run.runId);
+    } catch (error) {
+      chronicle.note(() => `canceller got no answer: ${String(error)}`);
+    }
+  }
+}
+
+/** Takes a thread's only slot for a while, as an editor of its state does. */
+export async function editor(parts: ClientParts): Promise<void> {
+  const { random, scheduler, chronicle } = parts;
+  while (scheduler.now < parts.until) {
+    await scheduler.sleep(2_000 + random.below(15_000));
+    const threadId = random.pick(parts.threads);
+    try {
+      const answer = await parts.ask((runtime) =>
+        runtime.threads.update({ threadId, userId: USER, metadata: { edited: true } }),
+      );
+      chronicle.note(() => `editor got ${answer === null ? 'nothing' : 'the thread'} for ${threadId}`);
+    } catch (error) {
+      chronicle.note(() => `editor got no answer: ${String(error)}`);
+    }
+  }
+}
+
+/** Pages through a thread's history as a client that reconnects does, and must never miss a fact. */
+export async function reader(parts: ClientParts, name: string): Promise<void> {
+  const { random, scheduler, checker } = parts;
+  const threadId = random.pick(parts.threads);
+  let after = 0;
+  while (scheduler.now < parts.until) {
+    await scheduler.sleep(300 + random.below(4_000));
+    try {
+      const page = await parts.ask((runtime) =>
+        runtime.threads.facts({ threadId, userId: USER, runId: null, afterSeq: after, limit: 1 + random.below(20) }),
+      );
+      const seqs = page?.facts.map((fact) => fact.seq) ?? [];
+      checker.readerSaw(`${name}@${threadId}`, seqs);
+      after = seqs.at(-1) ?? after;
+    } catch {
+      // It asks again at the same place.
+    }
+  }
+}

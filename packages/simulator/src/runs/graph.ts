@@ -1,0 +1,181 @@
+import type { AttemptContext, Fence, Graph, GraphFactory, Stores, Surroundings } from '@reindeer/protocol';
+import { factKey, ReindeerError } from '@reindeer/protocol';
+import { retried } from '@reindeer/testkit';
+import type { Incarnation } from '../world/incarnation.ts';
+import type { ActingAttempt, Checker } from './checker.ts';
+import type { Program, Step, Tool } from './program.ts';
+import { asProgram } from './program.ts';
+
+export const ASSISTANT = 'agent';
+
+/** What a simulated thread remembers between steps: which run is at work, how far it is, and what was done by whom. */
+interface State {
+  readonly runId: string;
+  readonly program: Program;
+  readonly step: number;
+  readonly done: readonly string[];
+}
+
+/** Stands for the saver and for LangGraph's loop: checkpoints of one small state, under the attempt's fence. */
+export class SimulatedSaver {
+  readonly fence: Fence | null;
+  readonly #threadId: string;
+  readonly #stores: Stores;
+  readonly #surroundings: Surroundings;
+  readonly #nextId: () => string;
+  #parent: string | null = null;
+
+  constructor(parts: {
+    threadId: string;
+    fence: Fence | null;
+    stores: Stores;
+    surroundings: Surroundings;
+    /** Ids grow over the whole world, as they do where clocks agree. */
+    nextId: () => string;
+  }) {
+    this.#threadId = parts.threadId;
+    this.fence = parts.fence;
+    this.#stores = parts.stores;
+    this.#surroundings = parts.surroundings;
+    this.#nextId = parts.nextId;
+  }
+
+  async head(): Promise<State | null> {
+    const threadId = this.#threadId;
+    const loaded = await retried(() => this.#stores.checkpoints.load({ threadId, ns: '', checkpointId: null }), 5);
+    this.#parent = loaded?.checkpointId ?? null;
+    const json = loaded?.channels[0]?.json;
+    return json === undefined ? null : (JSON.parse(json) as State);
+  }
+
+  /** Writes the state, and the message that led to it, in one transaction. */
+  async put(state: State, messageId: string): Promise<void> {
+    const { fence } = this;
+    const threadId = this.#threadId;
+    const checkpointId = this.#nextId();
+    const parentId = this.#parent;
+    const input = {
+      fence,
+      threadId,
+      ns: '',
+      checkpointId,
+      parentId,
+      checkpoint: JSON.stringify({ id: checkpointId, channel_versions: { state: checkpointId } }),
+      metadata: '{}',
+      channels: [{ name: 'state', version: checkpointId, value: { json: JSON.stringify(state), messages: [] } }],
+      facts: [
+        {
+          key: factKey.message('', messageId, messageId),
+          body: { kind: 'message', ns: '', message: { type: 'ai', id: messageId, content: messageId } } as const,
+        },
+        {
+          key: factKey.checkpoint('', checkpointId),
+          body: { kind: 'checkpoint', ns: '', checkpointId, parentId, source: 'loop', step: state.step } as const,
+        },
+      ],
+      now: this.#surroundings.clock.now(),
+    };
+    const answer = await retried(() => this.#stores.checkpoints.put(input), 4);
+    if (answer.outcome === 'fenced') throw new ReindeerError('fenced', 'The checkpoint was refused.');
+    this.#parent = checkpointId;
+  }
+}
+
+/** Makes the graphs of one process. A run's input is its program; the graph follows it and acts on the simulated world. */
+export function simulatedGraph(incarnation: Incarnation, checker: Checker): GraphFactory {
+  const forAttempt = async (context: AttemptContext, saver: unknown): Promise<Graph> => {
+    const own = saver as SimulatedSaver;
+    const { runId, threadId } = context.run;
+    const acting: ActingAttempt = {
+      runId,
+      threadId,
+      token: own.fence?.token ?? '',
+      attempt: context.attempt,
+      incarnation,
+      toldToStop: false,
+    };
+    checker.attemptBegins(acting);
+    const follow = (input: unknown) => followProgram({ context, saver: own, acting, checker, incarnation, input });
+    const refuse = () => Promise.reject(new ReindeerError('not_implemented', 'The simulation runs graphs only.'));
+    return {
+      stream: async (input) => follow(input),
+      getState: refuse,
+      getStateHistory: () => {
+        throw new ReindeerError('not_implemented', 'The simulation runs graphs only.');
+      },
+      updateState: refuse,
+      stateKeys: ['state'],
+    };
+  };
+  return {
+    assistantId: ASSISTANT,
+    name: 'Simulated agent',
+    description: 'Follows a program of steps and tools.',
+    forAttempt,
+    forState: () => Promise.reject(new ReindeerError('not_implemented', 'The simulation runs graphs only.')),
+  };
+}
+
+interface Following {
+  readonly context: AttemptContext;
+  readonly saver: SimulatedSaver;
+  readonly acting: ActingAttempt;
+  readonly checker: Checker;
+  readonly incarnation: Incarnation;
+  readonly input: unknown;
+}
+
+async function* followProgram(following: Following): AsyncGenerator<[string[], string, unknown]> {
+  const { context, saver, input } = following;
+  const { runId } = context.run;
+  const head = await saver.head();
+  let state: State;
+  if (input !== null) {
+    state = { runId, program: asProgram(context.run.request.input), step: 0, done: head?.done ?? [] };
+    await saver.put(state, `${runId}.input`);
+  } else if (head !== null && head.runId === runId) state = head;
+  else throw new ReindeerError('internal', `The head of ${context.run.threadId} is not of ${runId}: ${head?.runId}`);
+
+  for (;;) {
+    const step = state.program.steps[state.step];
+    if (step === undefined) return;
+    if (state.program.failsAfter === state.step) throw new Error('The program fails here.');
+    const messageId = `${runId}.${state.step}`;
+    context.signal.throwIfAborted();
+    following.checker.act(following.acting, `model call ${messageId}`);
+    await following.incarnation.surroundings.clock.sleep(step.thinking, context.signal);
+    await Promise.all(step.tools.map((tool, index) => runTool(following, messageId, index, tool)));
+    context.signal.throwIfAborted();
+    state = { ...state, step: state.step + 1, done: [...state.done, ...doneBy(messageId, step)] };
+    await saver.put(state, messageId);
+    yield [[], 'updates', { step: { at: state.step } }];
+  }
+}
+
+const doneBy = (messageId: string, step: Step): string[] => [
+  messageId,
+  ...step.tools.map((_, index) => `${messageId}#${index}`),
+];
+
+/** One tool call as the loop makes it (D7): journalled, run at most once, unknown when its end is not known. */
+async function runTool(following: Following, messageId: string, index: number, tool: Tool): Promise<void> {
+  const { context, acting, checker, incarnation } = following;
+  const call = { messageId, index, toolCallId: null, name: 'tool' };
+  const begun = await context.journal.begin({ ...call, again: false });
+  if (begun.outcome === 'finished') return;
+  if (begun.outcome === 'fenced') throw new ReindeerError('fenced', 'The tool call was refused.');
+  if (begun.outcome === 'unfinished') {
+    if (!tool.repeatable) {
+      await context.journal.finish({ messageId, index, outcome: 'unknown', result: 'unknown outcome' });
+      return;
+    }
+    const again = await context.journal.begin({ ...call, again: true });
+    if (again.outcome !== 'begin') return;
+  }
+  await context.effects.track('tool', async () => {
+    checker.effect(acting, { messageId, index, repeatable: tool.repeatable });
+    // A tool that does not listen to aborts: the worst kind.
+    await incarnation.surroundings.clock.sleep(tool.duration);
+  });
+  await context.journal.finish({ messageId, index, outcome: 'ok', result: 'done' });
+}

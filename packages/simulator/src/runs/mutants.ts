@@ -1,0 +1,249 @@
+import type { MemoryDatabase } from '@reindeer/database';
+import type { RunStore, Stores, ToolJournal } from '@reindeer/protocol';
+import type { SeededRandom } from '@reindeer/testkit';
+
+/** What a mutant may use besides the part that it replaces. */
+export interface MutantTools {
+  readonly database: MemoryDatabase;
+  readonly random: SeededRandom;
+  /** Something else may happen in between. */
+  pause(milliseconds: number): Promise<void>;
+}
+
+/**
+ * The product with one guard removed: a replacement of a part, never a switch in the product. `near` replaces what a process
+ * calls (its side of the network), `far` what the database does. Each stands for a kind of bug that was reported in public.
+ */
+export interface Mutant {
+  readonly name: string;
+  /** Which invariant must notice. */
+  readonly breaks: string;
+  readonly near?: (stores: Stores, tools: MutantTools) => Stores;
+  readonly far?: (stores: Stores, tools: MutantTools) => Stores;
+}
+
+const withRuns = (stores: Stores, part: (runs: RunStore) => Partial<RunStore>): Stores => ({
+  ...stores,
+  runs: { ...bound(stores.runs, RUN_METHODS), ...part(stores.runs) },
+});
+const withJournal = (stores: Stores, part: (journal: ToolJournal) => Partial<ToolJournal>): Stores => ({
+  ...stores,
+  journal: { ...bound(stores.journal, JOURNAL_METHODS), ...part(stores.journal) },
+});
+
+const RUN_METHODS = [
+  'admit',
+  'start',
+  'finalize',
+  'requestCancel',
+  'renew',
+  'claimOrphans',
+  'get',
+  'list',
+  'active',
+  'release',
+  'remove',
+] as const satisfies readonly (keyof RunStore)[];
+const JOURNAL_METHODS = ['begin', 'finish', 'unfinished'] as const satisfies readonly (keyof ToolJournal)[];
+
+function bound<P extends object, K extends keyof P>(port: P, methods: readonly K[]): Pick<P, K> {
+  const part: Partial<Pick<P, K>> = {};
+  for (const method of methods) {
+    const original = port[method] as unknown as (input: unknown) => unknown;
+    part[method] = ((input: unknown) => original.call(port, input)) as unknown as P[K];
+  }
+  return part as Pick<P, K>;
+}
+
+export const MUTANTS: readonly Mutant[] = [
+  {
+    name: 'unfenced-finalize',
+    breaks: 'S2',
+    far: (stores, { database }) =>
+      withRuns(stores, (runs) => ({
+        finalize: (input) => {
+          const token = database.runs.get(input.fence.runId)?.token ?? input.fence.token;
+          return runs.finalize({ ...input, fence: { ...input.fence, token } });
+        },
+      })),
+  },
+  {
+    name: 'terminal-overwritten',
+    breaks: 'S3',
+    far: (stores, { database }) =>
+      withRuns(stores, (runs) => ({
+        finalize: (input) => {
+          const row = database.runs.get(input.fence.runId);
+          if (row !== undefined) row.run = { ...row.run, acknowledged: false, status: 'running' };
+          return runs.finalize(input);
+        },
+      })),
+  },
+  {
+    name: 'terminal-fact-apart',
+    breaks: 'S3',
+    far: (stores, { database, pause }) =>
+      withRuns(stores, (runs) => ({
+        finalize: async (input) => {
+          const answer = await runs.finalize(input);
+          if (answer.outcome !== 'finalized') return answer;
+          const shelf = database.shelf(answer.run.threadId);
+          const end = shelf.facts.pop();
+          shelf.head -= 1;
+          await pause(5);
+          if (end !== undefined) {
+            shelf.head += 1;
+            shelf.facts.push({ ...end, seq: shelf.head });
+          }
+          return answer;
+        },
+      })),
+  },
+  {
+    name: 'scan-then-act-claim',
+    breaks: 'RL-17',
+    far: (stores, { database, pause, random }) =>
+      withRuns(stores, (runs) => ({
+        claimOrphans: async (input) => {
+          const rows = [...database.runs.values()].filter(({ run }) => !run.acknowledged);
+          const orphans = rows.filter(
+            ({ run, leaseExpiresAt }) =>
+              leaseExpiresAt === null ||
+              leaseExpiresAt + input.graceMs < input.now ||
+              input.deadOwners.includes(run.owner ?? ''),
+          );
+          if (orphans.length > 0) await pause(50 + random.below(3_000));
+          const ids = new Set(orphans.map(({ run }) => run.runId));
+          const others = [...database.runs.keys()].filter((runId) => !ids.has(runId));
+          const owners = [...database.runs.values()].map(({ run }) => run.owner ?? '');
+          return runs.claimOrphans({ ...input, deadOwners: owners, skipRunIds: [...input.skipRunIds, ...others] });
+        },
+      })),
+  },
+  {
+    name: 'claim-before-expiry',
+    breaks: 'RL-17',
+    near: (stores) =>
+      withRuns(stores, (runs) => ({
+        // Most of the lease is forgotten: a holder right before its next beat looks dead.
+        claimOrphans: (input) => runs.claimOrphans({ ...input, graceMs: -10_000 }),
+      })),
+  },
+  {
+    name: 'claim-keeps-token',
+    breaks: 'S1',
+    far: (stores, { database }) =>
+      withRuns(stores, (runs) => ({
+        claimOrphans: async (input) => {
+          const before = new Map([...database.runs].map(([runId, { token }]) => [runId, token]));
+          const claimed = await runs.claimOrphans(input);
+          return claimed.map(({ run, token }) => {
+            const kept = before.get(run.runId) ?? token;
+            const row = database.runs.get(run.runId);
+            if (row !== undefined) row.token = kept;
+            return { run, token: kept };
+          });
+        },
+      })),
+  },
+  {
+    name: 'renewal-error-ignored',
+    breaks: 'RL-04',
+    near: (stores) =>
+      withRuns(stores, (runs) => ({
+        renew: async (input) => {
+          try {
+            return await runs.renew(input);
+          } catch {
+            return new Map(
+              input.holders.map(({ runId, expiresAt }) => [
+                runId,
+                { outcome: 'renewed' as const, expiresAt, cancelAction: null },
+              ]),
+            );
+          }
+        },
+      })),
+  },
+  {
+    name: 'cancel-ignored',
+    breaks: 'S12',
+    near: (stores) =>
+      withRuns(stores, (runs) => ({
+        finalize: (input) => runs.finalize({ ...input, unlessCancelled: false }),
+      })),
+  },
+  {
+    name: 'cancel-not-delivered',
+    breaks: 'S11',
+    near: (stores) =>
+      withRuns(stores, (runs) => ({
+        renew: async (input) =>
+          new Map(
+            [...(await runs.renew(input))].map(([runId, answer]) => [
+              runId,
+              answer.outcome === 'renewed' ? { ...answer, cancelAction: null } : answer,
+            ]),
+          ),
+      })),
+  },
+  {
+    name: 'journal-re-run',
+    breaks: 'S9',
+    near: (stores) =>
+      withJournal(stores, (journal) => ({ begin: (input) => journal.begin({ ...input, again: true }) })),
+  },
+  {
+    name: 'journal-forgets-the-end',
+    breaks: 'S9',
+    near: (stores) =>
+      withJournal(stores, (journal) => ({
+        begin: async (input) => {
+          const answer = await journal.begin(input);
+          return answer.outcome === 'finished' ? { outcome: 'begin' } : answer;
+        },
+      })),
+  },
+  {
+    name: 'key-ignored',
+    breaks: 'S7',
+    far: (stores) => withRuns(stores, (runs) => ({ admit: (input) => runs.admit({ ...input, idempotencyKey: null }) })),
+  },
+  {
+    name: 'admission-check-then-act',
+    breaks: 'S4',
+    far: (stores, { database, pause, random }) =>
+      withRuns(stores, (runs) => ({
+        admit: async (input) => {
+          const rows = database.runsOfThread.get(input.threadId) ?? [];
+          if (rows.some(({ run }) => !run.acknowledged)) return runs.admit(input);
+          await pause(random.below(400));
+          const hidden = database.runsOfThread.get(input.threadId) ?? [];
+          database.runsOfThread.delete(input.threadId);
+          const answer = await runs.admit(input);
+          database.runsOfThread.set(input.threadId, [...hidden, ...(database.runsOfThread.get(input.threadId) ?? [])]);
+          return answer;
+        },
+      })),
+  },
+  {
+    name: 'orphans-left-alone',
+    breaks: 'L1',
+    near: (stores) => withRuns(stores, () => ({ claimOrphans: async () => [] })),
+  },
+  {
+    name: 'reads-skip-a-fact',
+    breaks: 'S6',
+    far: (stores, { random }) => ({
+      ...stores,
+      log: {
+        ...bound(stores.log, ['epoch', 'firstSeq', 'append', 'messages', 'onAppend'] as const),
+        read: async (input) => {
+          const page = await stores.log.read(input);
+          if (page.facts.length < 3 || random.chance(0.5)) return page;
+          return { ...page, facts: page.facts.filter((_, index) => index !== 1) };
+        },
+      },
+    }),
+  },
+];

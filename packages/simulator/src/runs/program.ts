@@ -1,0 +1,42 @@
+import type { Json } from '@reindeer/protocol';
+import type { SeededRandom } from '@reindeer/testkit';
+
+/** One tool call of a simulated run. Times in milliseconds. */
+export interface Tool {
+  readonly repeatable: boolean;
+  readonly duration: number;
+}
+/** One step: the model thinks, then its tools act, all at once. */
+export interface Step {
+  readonly thinking: number;
+  readonly tools: readonly Tool[];
+}
+/** What a simulated run does: the input of its request. */
+export interface Program {
+  readonly steps: readonly Step[];
+  /** The graph throws after this many steps; null = it comes to its end. */
+  readonly failsAfter: number | null;
+}
+
+/** The longest that a program may take by itself, in milliseconds. */
+export const LONGEST = 3 * (2_000 + 2_500);
+
+export function randomProgram(random: SeededRandom): Program {
+  const steps = Array.from(
+    { length: 1 + random.below(3) },
+    (): Step => ({
+      thinking: 20 + random.below(random.chance(0.3) ? 1_980 : 200),
+      tools: Array.from(
+        { length: random.below(3) },
+        (): Tool => ({
+          repeatable: random.chance(0.4),
+          duration: 10 + random.below(random.chance(0.3) ? 2_490 : 200),
+        }),
+      ),
+    }),
+  );
+  return { steps, failsAfter: random.chance(0.08) ? random.below(steps.length) : null };
+}
+
+export const asInput = (program: Program): Json => program as unknown as Json;
+export const asProgram = (input: Json): Program => input as unknown as Program;

@@ -1,0 +1,289 @@
+import { MemoryDatabase, openMemory } from '@reindeer/database';
+import type { Stores } from '@reindeer/protocol';
+import type { Runtime } from '@reindeer/runtime';
+import { createRuntime, DEFAULT_SETTINGS } from '@reindeer/runtime';
+import type { SeededRandom } from '@reindeer/testkit';
+import { seededRandom } from '@reindeer/testkit';
+import type { Fate, StoreRequest } from '../world/incarnation.ts';
+import { Incarnation } from '../world/incarnation.ts';
+import { Scheduler } from '../world/scheduler.ts';
+import type { Violation } from '../world/violation.ts';
+import { Chronicle } from '../world/violation.ts';
+import { Checker } from './checker.ts';
+import { canceller, editor, reader, submitter } from './clients.ts';
+import { ASSISTANT, SimulatedSaver, simulatedGraph } from './graph.ts';
+import type { Mutant, MutantTools } from './mutants.ts';
+import { LONGEST } from './program.ts';
+
+/** All times of a world in milliseconds of virtual time. */
+const TROUBLE = 40_000;
+const { leaseMs, graceMs, sweepMs } = DEFAULT_SETTINGS;
+
+/**
+ * L1: with everything healed, whatever was left behind is terminal after a lease, the grace, a sweep and 5 s, and the time that
+ * the work itself takes: at most that of the run, of the run that it replaced, and of waiting for their tools.
+ */
+export const SETTLES_WITHIN = leaseMs + graceMs + sweepMs + 5_000 + 3 * LONGEST;
+
+export interface WorldResult {
+  readonly violation: Violation | null;
+  readonly trace: readonly string[];
+  /** Events that happened, for the figures. */
+  readonly events: number;
+  readonly runs: number;
+  readonly effects: number;
+  readonly crashes: number;
+}
+
+/** How rough a seed is. */
+interface Weather {
+  readonly lostAnswers: number;
+  readonly lostRequests: number;
+  readonly slowCalls: number;
+  /** Mean time between two troubles of one process. */
+  readonly calm: number;
+}
+
+/** One of the two processes: a row of incarnations under one instance id. */
+interface Process {
+  readonly name: string;
+  incarnation: Incarnation;
+  runtime: Runtime;
+  wallOffset: number;
+  /** The store cannot be reached from here until then. */
+  cutOffUntil: number;
+  /** Only renewals fail until then. */
+  deafUntil: number;
+  stopping: boolean;
+}
+
+/**
+ * The world of runs: two whole runtimes of the product on one shared database, with clients, under crash, restart, orderly
+ * restart, pause past the lease, lost requests and answers, slow calls, a store that is out of reach, and clocks that jump within
+ * the grace. First trouble (safety), then everything heals and all must come to its end (liveness). A seed fixes it all.
+ */
+export async function simulateRuns(
+  seed: number,
+  options: { readonly mutant?: Mutant; readonly trace?: boolean } = {},
+): Promise<WorldResult> {
+  const random = seededRandom(seed);
+  const scheduler = new Scheduler();
+  const chronicle = new Chronicle(() => scheduler.now, options.trace ?? false);
+  const database = new MemoryDatabase(random);
+  const checker = new Checker({ database, chronicle, now: () => scheduler.now, leaseMs, graceMs });
+  const tools: MutantTools = { database, random, pause: (milliseconds) => scheduler.sleep(milliseconds) };
+  const memory = openMemory({ surroundings: { clock: NO_CLOCK, random, ...QUIET }, database });
+  const served = options.mutant?.far?.(memory, tools) ?? memory;
+  const weather = randomWeather(random);
+  let healed = false;
+  let checkpoints = 0;
+  let crashes = 0;
+  let events = 0;
+
+  const fate =
+    (process: () => Process) =>
+    ({ method }: StoreRequest): Fate => {
+      const slow = !healed && random.chance(weather.slowCalls);
+      const { cutOffUntil, deafUntil } = process();
+      const outage = scheduler.now < (method === 'renew' ? Math.max(cutOffUntil, deafUntil) : cutOffUntil);
+      const lost = healed
+        ? null
+        : outage || random.chance(weather.lostRequests)
+          ? ('before' as const)
+          : random.chance(weather.lostAnswers)
+            ? ('after' as const)
+            : null;
+      return {
+        there: 1 + random.below(slow ? leaseMs * 1.5 : 6),
+        back: 1 + random.below(slow ? leaseMs / 2 : 6),
+        lost,
+        outlivesCaller: random.chance(0.5),
+      };
+    };
+
+  const serve = (request: StoreRequest): Promise<unknown> =>
+    checker.observe(request, () => {
+      const port = served[request.port] as unknown as Record<string, (input: unknown) => Promise<unknown>>;
+      return port[request.method]?.(request.input) ?? Promise.reject(new Error(`No method ${request.method}`));
+    });
+
+  const boot = async (process: Process, number: number): Promise<void> => {
+    const incarnation = new Incarnation({
+      name: `${process.name}${number}`,
+      number,
+      scheduler,
+      random,
+      fate: fate(() => process),
+      serve,
+      onAppend: memory.log.onAppend,
+      wallOffset: process.wallOffset,
+      heard: (request, answer) => checker.heard(request, answer),
+    });
+    const stores: Stores = options.mutant?.near?.(incarnation.stores, tools) ?? incarnation.stores;
+    process.incarnation = incarnation;
+    process.stopping = false;
+    process.runtime = createRuntime({
+      stores,
+      graphs: new Map([[ASSISTANT, simulatedGraph(incarnation, checker)]]),
+      surroundings: incarnation.surroundings,
+      saverFor: ({ threadId, fence }) =>
+        new SimulatedSaver({
+          threadId,
+          fence,
+          stores,
+          surroundings: incarnation.surroundings,
+          nextId: () => {
+            checkpoints += 1;
+            return String(checkpoints).padStart(8, '0');
+          },
+        }),
+      settings: { instanceId: process.name },
+    });
+    chronicle.note(() => `${incarnation.name} BOOTS`);
+    // A process whose store is out of reach at its start tries again, as its operator's supervisor makes it.
+    for (;;) {
+      try {
+        await process.runtime.start();
+        return;
+      } catch {
+        await scheduler.sleep(500);
+        if (!incarnation.alive) return;
+        return boot(process, number + 1);
+      }
+    }
+  };
+
+  const processes: Process[] = [];
+  for (const name of ['A', 'B']) {
+    const process = { name, wallOffset: 0, cutOffUntil: 0, deafUntil: 0, stopping: false } as Process;
+    processes.push(process);
+    void boot(process, 1);
+  }
+
+  const ask = <T>(work: (runtime: Runtime) => Promise<T>): Promise<T> => {
+    const { incarnation, runtime } = random.pick(processes);
+    return incarnation.request(() => work(runtime), 4_000 + random.below(20_000));
+  };
+  const parts = {
+    random,
+    scheduler,
+    database,
+    checker,
+    chronicle,
+    ask,
+    threads: random.chance(0.5) ? ['t1'] : ['t1', 't2'],
+    until: TROUBLE - 5_000,
+  };
+  void submitter(parts, 'c1');
+  void submitter(parts, 'c2');
+  void canceller(parts);
+  void reader(parts, 'r1');
+  if (random.chance(0.3)) void editor(parts);
+  for (const process of processes) void trouble(process);
+
+  async function trouble(process: Process): Promise<void> {
+    for (;;) {
+      await scheduler.sleep(random.below(2 * weather.calm));
+      if (healed || scheduler.now > TROUBLE) return;
+      const { incarnation } = process;
+      const kind = random.below(100);
+      if (kind < 30) {
+        crashes += 1;
+        chronicle.note(() => `${incarnation.name} DIES`);
+        incarnation.die();
+        await scheduler.sleep(random.chance(0.5) ? random.below(2_000) : random.below(2 * leaseMs));
+        await boot(process, incarnation.number + 1);
+      } else if (kind < 60) {
+        const length = random.chance(0.3) ? random.below(leaseMs) : leaseMs + random.below(2 * leaseMs);
+        chronicle.note(() => `${incarnation.name} PAUSES for ${length}`);
+        incarnation.pause(length);
+      } else if (kind < 75) {
+        const length = random.below(2 * leaseMs);
+        chronicle.note(() => `${incarnation.name} IS CUT OFF for ${length}`);
+        process.cutOffUntil = scheduler.now + length;
+      } else if (kind < 82) {
+        const length = random.below(2 * leaseMs);
+        chronicle.note(() => `${incarnation.name} CANNOT RENEW for ${length}`);
+        process.deafUntil = scheduler.now + length;
+      } else if (kind < 92) {
+        // Two clocks may differ by the grace: each by half of it.
+        process.wallOffset = random.below(graceMs) - graceMs / 2;
+        chronicle.note(() => `${incarnation.name} CLOCK at ${process.wallOffset}`);
+        incarnation.wallOffset = process.wallOffset;
+      } else await restart(process);
+    }
+  }
+
+  /** As on SIGTERM: stop in order, then begin anew. */
+  async function restart(process: Process): Promise<void> {
+    const { incarnation, runtime } = process;
+    if (process.stopping || !incarnation.alive) return;
+    process.stopping = true;
+    chronicle.note(() => `${incarnation.name} STOPS`);
+    await Promise.race([
+      runtime.stop({ drainMs: random.below(3_000), hardMs: 3_000 + random.below(5_000) }),
+      scheduler.sleep(60_000),
+    ]);
+    incarnation.die();
+    await scheduler.sleep(random.below(1_000));
+    await boot(process, incarnation.number + 1);
+  }
+
+  const heal = (): void => {
+    healed = true;
+    chronicle.note(() => 'EVERYTHING HEALS');
+    for (const process of processes) {
+      process.cutOffUntil = 0;
+      process.deafUntil = 0;
+      process.incarnation.resume();
+    }
+  };
+
+  const run = async (until: number, done: () => boolean): Promise<void> => {
+    while (chronicle.violation === null && !done()) {
+      if (!(await scheduler.step(until))) return;
+      events += 1;
+      if (events % 2_000 === 0) await new Promise<void>((resolve) => setImmediate(resolve));
+    }
+  };
+  const unfinished = (): boolean => [...database.runs.values()].some(({ run: row }) => !row.acknowledged);
+
+  await run(TROUBLE, () => false);
+  heal();
+  const deadline = scheduler.now + SETTLES_WITHIN + 2 * leaseMs;
+  await run(
+    deadline,
+    () => scheduler.now > TROUBLE + 10_000 && !unfinished() && processes.every((one) => one.runtime.stats().held === 0),
+  );
+  if (chronicle.violation === null) {
+    checker.atRest();
+    for (const { name, runtime } of processes) {
+      const { held, leases } = runtime.stats();
+      if (held + leases > 0) chronicle.broken('L4', `${name} still holds ${held} runs and ${leases} leases at rest`);
+    }
+  }
+  return {
+    violation: chronicle.violation,
+    trace: chronicle.lines,
+    events,
+    runs: database.runs.size,
+    effects: [...checker.effects.values()].reduce((sum, count) => sum + count, 0),
+    crashes,
+  };
+}
+
+function randomWeather(random: SeededRandom): Weather {
+  const rough = random.next();
+  return {
+    lostAnswers: random.chance(0.7) ? 0.06 * rough : 0,
+    lostRequests: random.chance(0.7) ? 0.06 * rough : 0,
+    slowCalls: random.chance(0.7) ? 0.03 * rough : 0,
+    calm: 5_000 + random.below(25_000),
+  };
+}
+
+const NO_CLOCK = { now: () => 0, monotonic: () => 0, sleep: () => new Promise<void>(() => {}) };
+const QUIET = {
+  probe: { at: () => undefined },
+  logger: { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} },
+};
