@@ -23,6 +23,9 @@ export interface StoredPage {
 /** Facts fetched at once, so that a page with large bodies ends near its bound. */
 const CHUNK = 64;
 
+/** Bytes of a page of messages, about; a caller goes on from where the page ends. */
+const MAX_MESSAGE_BYTES = 8 * 1024 * 1024;
+
 const headOf = defineStatement((db, p: { threadId: string }) =>
   db.selectFrom('thread_keys').select(['thread_key', 'head', 'pruned_through']).where('thread_id', '=', p.threadId),
 );
@@ -116,6 +119,29 @@ async function resolved(tx: Tx, threadId: string, rows: readonly FactRow[]): Pro
   return rows.map((row, index) => ({ seq: row.seq, runId: row.run_id, at: row.at, body: bodies[index] ?? row.body }));
 }
 
+/**
+ * Adds facts to a page, chunk by chunk, until `limit` facts, or about `maxBytes` of bodies (but at least one fact), or no more.
+ * @param next the next chunk after what the page holds
+ */
+async function fill(
+  tx: Tx,
+  page: StoredFact[],
+  bounds: { readonly threadId: string; readonly limit: number; readonly maxBytes: number },
+  next: (wanted: number) => Promise<FactRow[]>,
+): Promise<void> {
+  let bytes = 0;
+  while (page.length < bounds.limit) {
+    const wanted = Math.min(CHUNK, bounds.limit - page.length);
+    const rows = await next(wanted);
+    for (const fact of await resolved(tx, bounds.threadId, rows)) {
+      bytes += Buffer.byteLength(fact.body);
+      if (page.length > 0 && bytes > bounds.maxBytes) return;
+      page.push(fact);
+    }
+    if (rows.length < wanted) return;
+  }
+}
+
 const read = defineScript('log.read', 'read', async (tx, input: Input<'read'>): Promise<StoredPage> => {
   const { threadId, runId, afterSeq, limit, maxBytes } = input;
   const thread = await findHead(tx, threadId);
@@ -123,22 +149,13 @@ const read = defineScript('log.read', 'read', async (tx, input: Input<'read'>): 
   const { key, head, prunedThrough } = thread;
   const runKey = await findRunKey(tx, runId, key);
   const facts: StoredFact[] = [];
-  let bytes = 0;
-  let after = afterSeq;
-  while (runKey !== undefined && facts.length < limit) {
-    const wanted = Math.min(CHUNK, limit - facts.length);
-    const rows =
-      runKey === null
-        ? await tx.all(page, { key, after, limit: wanted })
-        : await tx.all(pageOfRun, { runKey, after, limit: wanted });
-    for (const fact of await resolved(tx, threadId, rows)) {
-      bytes += Buffer.byteLength(fact.body);
-      if (facts.length > 0 && bytes > maxBytes) return { facts, head, prunedThrough };
-      facts.push(fact);
-    }
-    if (rows.length < wanted) break;
-    after = rows.at(-1)?.seq ?? head;
-  }
+  if (runKey !== undefined)
+    await fill(tx, facts, { threadId, limit, maxBytes }, (wanted) => {
+      const after = facts.at(-1)?.seq ?? afterSeq;
+      return runKey === null
+        ? tx.all(page, { key, after, limit: wanted })
+        : tx.all(pageOfRun, { runKey, after, limit: wanted });
+    });
   return { facts, head, prunedThrough };
 });
 
@@ -168,9 +185,14 @@ const messages = defineScript('log.messages', 'read', async (tx, input: Input<'m
   if (runKey === undefined) return { facts: [], head, prunedThrough };
   // Forward from `after`; otherwise the page that ends at `before`, or at the head.
   const forward = after !== null && before === null;
-  const range = { key, runKey, before: before ?? Number.MAX_SAFE_INTEGER, after: after ?? 0, limit };
-  const rows = await tx.all(forward ? oldestMessages : newestMessages, range);
-  return { facts: await resolved(tx, threadId, forward ? rows : rows.reverse()), head, prunedThrough };
+  const facts: StoredFact[] = [];
+  const range = { key, runKey, before: before ?? Number.MAX_SAFE_INTEGER, after: after ?? 0 };
+  await fill(tx, facts, { threadId, limit, maxBytes: MAX_MESSAGE_BYTES }, (wanted) => {
+    const last = facts.at(-1)?.seq;
+    if (last !== undefined) range[forward ? 'after' : 'before'] = last;
+    return tx.all(forward ? oldestMessages : newestMessages, { ...range, limit: wanted });
+  });
+  return { facts: forward ? facts : facts.reverse(), head, prunedThrough };
 });
 
 export const logScripts = {

@@ -13,11 +13,14 @@ import { applyMigrations } from './migrate.ts';
 const db = new DatabaseSync(':memory:');
 applyMigrations(db);
 const dialect = createDialect('sqlite');
+const other = createDialect('postgres');
 const plans = new Map<Statement<never, unknown>, { sql: string; plan: string[] }>();
 
 function prepare<P extends object>(statement: Statement<P, unknown>, params: P) {
   const compiled = compileStatement(statement, dialect);
   const values = bindParameters(compiled, params);
+  // Every statement is written for both databases, and takes the same parameters on each.
+  expect(bindParameters(compileStatement(statement, other), params)).toHaveLength(values.length);
   const plan = db
     .prepare(`explain query plan ${compiled.sql}`)
     .all(...values)
