@@ -81,11 +81,8 @@ function decodeSpecial(record: Record<string, unknown>, parts: unknown[], option
       return new Map(decodeValue(first, options) as [unknown, unknown][]);
     case 'regexp':
       return new RegExp(String(first), String(second));
-    case 'error': {
-      const error = new Error(String(second));
-      error.name = String(first);
-      return error;
-    }
+    case 'error':
+      return makeError(String(first), String(second));
     case 'delta':
       return new DeltaSnapshot(decodeValue(first, options));
     case 'object': {
@@ -116,4 +113,14 @@ function decodeSpecial(record: Record<string, unknown>, parts: unknown[], option
     default:
       return record;
   }
+}
+
+const ERRORS: ReadonlyMap<string, ErrorConstructor> = new Map(
+  [EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError].map((made) => [made.name, made]),
+);
+
+function makeError(name: string, message: string): Error {
+  const error = new (ERRORS.get(name) ?? Error)(message);
+  if (error.name !== name) Object.defineProperty(error, 'name', { value: name, writable: true, configurable: true });
+  return error;
 }

@@ -125,8 +125,8 @@ const MESSAGES: readonly BaseMessage[] = [
     content: '',
     tool_calls: [call],
     invalid_tool_calls: [{ id: 'c2', name: 'x', args: '{', error: 'no JSON', type: 'invalid_tool_call' }],
-    usage_metadata: { input_tokens: 1, output_tokens: 2, total_tokens: 3 },
-    response_metadata: { model: 'demo' },
+    usage_metadata: { input_tokens: 1, output_tokens: 2, total_tokens: 3 } as never,
+    response_metadata: { model: 'demo' } as Record<string, unknown>,
   }),
   new AIMessageChunk({
     id: 'k',
@@ -182,11 +182,12 @@ describe('messages', () => {
 
   test('raw tool calls that could not be parsed come back without a warning', () => {
     const raw = [{ id: 'c', type: 'function' as const, function: { name: 'x', arguments: '{' } }];
-    const message = new AIMessage({ id: 'a', content: '', additional_kwargs: { tool_calls: raw } });
     const warned: unknown[] = [];
     const original = console.warn;
     console.warn = (...parts: unknown[]) => void warned.push(parts);
     try {
+      const message = new AIMessage({ id: 'a', content: '', additional_kwargs: { tool_calls: raw } });
+      warned.length = 0;
       const back = there(message) as AIMessage;
       expect(back.additional_kwargs.tool_calls).toEqual(raw);
       expect(back.invalid_tool_calls).toHaveLength(1);
