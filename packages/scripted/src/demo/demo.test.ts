@@ -83,9 +83,9 @@ describe('the demo model', () => {
 
   test('uses relative paths where the tools say so', () => {
     const tools = offer(ALL, 'A path relative to the working folder.');
-    expect(play('list files', tools).calls).toEqual([{ name: 'ls', args: { path: '.' } }]);
+    expect(play('list files', tools).calls).toEqual([{ name: 'ls', args: { path: '..' } }]);
     const write = play('write a report about moss', tools).calls.find((call) => call.name === 'write_file');
-    expect(write?.args).toMatchObject({ path: 'outputs/report.md' });
+    expect(write?.args).toMatchObject({ path: '../outputs/report.md' });
   });
 
   test('runs a command as it stands and repeats the result', () => {

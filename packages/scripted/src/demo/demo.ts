@@ -90,7 +90,7 @@ function report(scene: Scene, subject: string): Turn {
   if (!offers(scene, 'write_file')) return { text: words.help };
   const last = results.at(-1);
   if (last !== undefined && hasFailed(last)) return { text: words.stepFailed(last.toolName ?? '?', shown(last.text)) };
-  const path = place(scene, 'report.md', 'outputs');
+  const path = place(scene, 'report.md');
   const done = new Set(results.map((result) => result.toolName));
   const look = offers(scene, 'bash') ? 'bash' : offers(scene, 'ls') ? 'ls' : null;
 
@@ -150,15 +150,15 @@ function callOf(scene: Scene, name: string, args: JsonObject): ScriptToolCall {
   return { name, args: wantsDescription ? { description: `Demo: ${name}`, ...args } : args };
 }
 
-/** Where the tools are told to speak of `/mnt/user-data`, paths are absolute; else relative to the working folder. */
+/** Where the tools are told to speak of `/mnt/user-data`, paths are absolute; else relative to the workspace, beside which the other folders lie. */
 function root(scene: Scene): string {
-  return isVirtual(scene) ? '/mnt/user-data' : '.';
+  return isVirtual(scene) ? '/mnt/user-data' : '..';
 }
 
-function place(scene: Scene, path: string, folder: 'outputs' | 'workspace' = 'outputs'): string {
-  if (path.startsWith('/')) return path;
-  const inFolder = path.includes('/') ? path : `${folder}/${path}`;
-  return isVirtual(scene) ? `/mnt/user-data/${inFolder}` : inFolder;
+function place(scene: Scene, path: string): string {
+  if (path.startsWith('/') || path.startsWith('.')) return path;
+  const inFolder = path.includes('/') ? path : `outputs/${path}`;
+  return isVirtual(scene) ? `/mnt/user-data/${inFolder}` : `../${inFolder}`;
 }
 
 function isVirtual(scene: Scene): boolean {

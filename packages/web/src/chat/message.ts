@@ -168,10 +168,12 @@ function readAnswer(value: unknown): { requestId: string; value: string } | null
   return requestId === '' ? null : { requestId, value: textOr(value.value, '') };
 }
 
-/** `unknown`: the process died while the tool ran, so nobody can say whether it took effect. */
+/**
+ * `unknown`: the process died while the tool ran, so nobody can say whether it took effect. Results of older runs say it in their
+ * text only.
+ */
 function outcomeOf(wire: WireMessage, extra: Dictionary): ToolMessage['outcome'] {
-  const metas = Object.values(extra).filter(isDictionary);
-  if (extra.outcome === 'unknown' || metas.some((meta) => meta.outcome === 'unknown' || meta.status === 'unknown'))
+  if (extra.outcome === 'unknown' || /^Error: the outcome of \S+ is unknown\b/.test(textOf(wire.content)))
     return 'unknown';
   return wire.status === 'error' ? 'failed' : 'done';
 }

@@ -63,6 +63,8 @@ describe('tool calls and their results', () => {
   test('an outcome that nobody knows is told as such', () => {
     const unknown = result('a', { status: 'error', additional_kwargs: { outcome: 'unknown' } });
     expect(statuses(read(calls(['a', 'bash']), unknown))).toEqual([['unknown', 'result of a']]);
+    const said = result('a', { status: 'error', content: 'Error: the outcome of bash is unknown. Check it.' });
+    expect(statuses(read(calls(['a', 'bash']), said))[0]?.[0]).toBe('unknown');
   });
 
   test('arguments that are no JSON are kept as text', () => {
@@ -89,13 +91,13 @@ describe('turns', () => {
   });
 
   test('files count as presented only when the tool said so', () => {
-    const files = { filepaths: ['/mnt/user-data/outputs/a.md', 7] };
+    const files = { filepaths: ['/mnt/user-data/outputs/a b#1.md', '../outputs/c.md', 7] };
     const view = (outcome: Partial<WireMessage>) => {
       const turn = toTurns(read(calls(['a', 'present_files', files]), result('a', outcome)), false)[0];
       const call = turn?.kind === 'agent' ? turn.steps[0]?.calls[0] : undefined;
       return call === undefined ? null : presentedFiles(call);
     };
-    expect(view({})).toEqual(['/mnt/user-data/outputs/a.md']);
+    expect(view({})).toEqual(['/mnt/user-data/outputs/a b#1.md', '/mnt/user-data/outputs/c.md']);
     expect(view({ status: 'error' })).toEqual([]);
   });
 });

@@ -93,11 +93,19 @@ function viewQuestion(messages: readonly ChatMessage[], result: ToolMessage, que
   return { question, answer: null, open: !newer };
 }
 
-/** Files that this call hands to the user. */
+/** Files that this call hands to the user, by their paths below /mnt/user-data. */
 export function presentedFiles(view: CallView): readonly string[] {
   if (view.call.name !== 'present_files' || view.status !== 'done') return [];
   const given = view.call.args?.filepaths;
-  return Array.isArray(given) ? given.filter((path) => typeof path === 'string') : [];
+  return Array.isArray(given) ? given.filter((path) => typeof path === 'string').map(virtualPath) : [];
+}
+
+/** Without a sandbox of its own an agent speaks of files relative to its workspace. */
+function virtualPath(path: string): string {
+  return new URL(path.split('/').map(encodeURIComponent).join('/'), 'file:///mnt/user-data/workspace/').pathname
+    .split('/')
+    .map(decodeURIComponent)
+    .join('/');
 }
 
 /** Would both be drawn alike? Messages keep their identity until they change. */
