@@ -17,6 +17,8 @@ export interface ToolCall {
 /** What the script's model says next: tokens first, then tool calls. */
 export interface Turn {
   readonly text: string;
+  /** The beginning of the text that the script has pushed as tokens itself. */
+  readonly streamed?: string;
   readonly calls?: readonly ToolCall[];
 }
 
@@ -45,7 +47,7 @@ export function scriptedFactory(script: Script, assistantId = 'scripted'): Graph
         if (context === null) throw new Error('the model works inside runs only');
         const id = idOf(context, state.messages);
         const turn = await context.effects.track('model', async () => script.model(state.messages, context));
-        for (const word of turn.text.split(/(?<= )/)) {
+        for (const word of turn.text.slice(turn.streamed?.length ?? 0).split(/(?<= )/)) {
           context.tokens.push({ type: 'AIMessageChunk', id, content: word }, { langgraph_node: 'model' });
         }
         context.countUsage({ inputTokens: 10, outputTokens: 2, model: 'scripted' });
