@@ -5,8 +5,7 @@ import {
   interopSafeParse,
   isInteropZodObject,
 } from '@langchain/core/utils/types';
-import { ReducedValue, StateSchema } from '@langchain/langgraph';
-import { BinaryOperatorAggregate, EphemeralValue } from '@langchain/langgraph/channels';
+import { BinaryOperatorAggregate, ReducedValue, StateSchema } from '@langchain/langgraph';
 import { schemaMetaRegistry } from '@langchain/langgraph/zod';
 import type { Random } from '@reindeer/protocol';
 import { foldMessages, toMessage, withId } from './messages.ts';
@@ -23,7 +22,10 @@ export interface Channel {
 }
 export type Channels = Readonly<Record<string, Channel>>;
 
-/** Where the next step goes, when it is not what the messages say. Lives for one step only. */
+/**
+ * Where the next step goes, when it is not what the messages say. The node that acts on it clears it. (LangGraph's own channel for
+ * values of one step is empty when an edge reads it, so it cannot carry this.)
+ */
 export const JUMP = '__jump';
 
 export const lastWrite = (initial?: () => unknown, hidden = false): Channel => ({
@@ -110,8 +112,8 @@ function initialOf(field: unknown): (() => unknown) | undefined {
 
 /** Channels as LangGraph's graph builder takes them. */
 export function graphChannels(channels: Channels): Record<string, () => unknown> {
-  const result: Record<string, () => unknown> = { [JUMP]: () => new EphemeralValue(false) };
-  for (const [key, channel] of Object.entries(channels))
+  const result: Record<string, () => unknown> = {};
+  for (const [key, channel] of Object.entries({ ...channels, [JUMP]: lastWrite() }))
     result[key] = () => new BinaryOperatorAggregate(channel.reduce, channel.initial);
   return result;
 }

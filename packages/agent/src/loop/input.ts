@@ -1,5 +1,6 @@
 import { type BaseMessage, HumanMessage } from '@langchain/core/messages';
 import { type AttemptContext, ReindeerError, type Surroundings } from '@reindeer/protocol';
+import { JUMP } from './channels.ts';
 import type { Loop } from './loop.ts';
 import { isHuman, messageList, withId } from './messages.ts';
 
@@ -39,6 +40,8 @@ export function checkedInput(
     const messages = messageList(checked.messages, 'The input').map((message) => withId(message, surroundings.random));
     checked.messages = attempt === undefined ? messages : stamped(messages, attempt, surroundings);
   }
+  // An edit from outside starts afresh: where the last run wanted to go does not matter any more.
+  if (attempt === undefined) checked[JUMP] = null;
   return checked;
 }
 

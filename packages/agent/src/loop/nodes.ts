@@ -9,7 +9,7 @@ import type { Loop } from './loop.ts';
 import { copyAiMessage, isTool } from './messages.ts';
 import type { HookRuntime, JumpTarget, ModelHandler } from './middleware.ts';
 import { normaliseCalls } from './normalise-calls.ts';
-import { type Jump, lastAi, NODES, pendingCalls, route } from './route.ts';
+import { type Jump, jumpOf, lastAi, NODES, pendingCalls, route } from './route.ts';
 import { type AttemptScope, scopeOf } from './scope.ts';
 import { WorkingState } from './working-state.ts';
 
@@ -42,7 +42,7 @@ export async function prepareNode(loop: Loop, values: Values, config: NodeConfig
 export async function modelNode(loop: Loop, values: Values, config: NodeConfig): Promise<unknown> {
   const { work, scope } = open(loop, values, config, NODES.model);
   const runtime = runtimeOf(config);
-  const entry = values[JUMP] as Jump | undefined;
+  const entry = jumpOf(values);
   if (entry?.to === 'end' || returnedDirectly(loop, work)) {
     await runHooks(work, loop.chain.hooks.afterAgent, runtime);
     work.jump({ to: 'end' } satisfies Jump);
@@ -68,7 +68,7 @@ export async function modelNode(loop: Loop, values: Values, config: NodeConfig):
  */
 export async function reviewNode(loop: Loop, values: Values, config: NodeConfig): Promise<unknown> {
   const { work } = open(loop, values, config, NODES.review);
-  const jump = values[JUMP] as Jump | undefined;
+  const jump = jumpOf(values);
   if (jump?.to !== 'review') return work.toUpdate();
   const last = lastAi(work.values.messages);
   if (last !== null) work.lend(last.position, copyAiMessage(last.message));
@@ -86,7 +86,9 @@ function open(
   const taskId = config.configurable?.__pregel_task_id;
   if (typeof taskId === 'string') scope.attempt.nameTask(taskId, node);
   const { [JUMP]: _, ...state } = values;
-  return { work: new WorkingState(loop.channels, state, loop.random), scope };
+  const work = new WorkingState(loop.channels, state, loop.random);
+  if (jumpOf(values) !== null) work.jump(null);
+  return { work, scope };
 }
 
 export function runtimeOf(config: NodeConfig): HookRuntime {

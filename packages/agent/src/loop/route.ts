@@ -5,7 +5,7 @@ import { isAi, isTool } from './messages.ts';
 
 export const NODES = { prepare: 'prepare', model: 'model', review: 'review', tools: 'tools' } as const;
 
-/** A decision that the messages alone do not show; it lives in the jump channel for one step. */
+/** A decision that the messages alone do not show. It lives in the jump channel until the next node of the loop takes it. */
 export type Jump =
   | { readonly to: 'end' }
   /** Run the calls that are still unanswered; without any, end. */
@@ -14,6 +14,9 @@ export type Jump =
   | { readonly to: 'model' }
   /** Run the hooks of `stage` from number `at` on in a step of their own, after the model's message is checkpointed. */
   | { readonly to: 'review'; readonly stage: 'afterModel' | 'afterAgent'; readonly at: number };
+
+export const jumpOf = (state: Readonly<Record<string, unknown>>): Jump | null =>
+  (state[JUMP] as Jump | undefined) ?? null;
 
 /** What a tool task carries: ids only. The call itself is looked up in the state, so that nothing is stored twice. */
 export interface ToolTask {
@@ -50,12 +53,12 @@ export function pendingCalls(messages: readonly BaseMessage[]): readonly ToolTas
 
 /** Where a turn goes after a model's message: a pure function of the state. */
 export function route(state: Readonly<Record<string, unknown>>): Destination {
-  const jump = state[JUMP] as Jump | undefined;
-  if (jump !== undefined && jump.to !== 'tools') return { to: jump.to };
+  const jump = jumpOf(state);
+  if (jump !== null && jump.to !== 'tools') return { to: jump.to };
   const messages = (state.messages as BaseMessage[] | undefined) ?? [];
   const tasks = pendingCalls(messages);
   if (tasks.length > 0) return { to: 'tools', tasks };
-  if (jump !== undefined) return { to: 'end' };
+  if (jump !== null) return { to: 'end' };
   const last = lastAi(messages);
   // Every call was answered without a tool (refused, limited, invalid): the model has not seen those answers yet.
   if ((last?.message.tool_calls ?? []).length > 0 && isTool(messages.at(-1))) return { to: 'model' };
@@ -64,7 +67,7 @@ export function route(state: Readonly<Record<string, unknown>>): Destination {
 
 /** The way out of `prepare`: to the model, unless a hook said otherwise. */
 export function entryEdge(state: Readonly<Record<string, unknown>>): string | Send[] {
-  return state[JUMP] === undefined ? NODES.model : edge(state);
+  return jumpOf(state) === null ? NODES.model : edge(state);
 }
 
 /** The same as LangGraph's edge wants it. */

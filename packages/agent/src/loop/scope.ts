@@ -66,6 +66,11 @@ export class AttemptScope {
     return this.#held?.id ?? null;
   }
 
+  /** LangGraph's debug frames print the configuration; an attempt is nothing to show. */
+  toJSON(): undefined {
+    return undefined;
+  }
+
   /** Gives the sandbox back to the warm pool. Never throws: a store that cannot answer must not fail a finished turn. */
   async release(): Promise<void> {
     const pending = this.#pending;

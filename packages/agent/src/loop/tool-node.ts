@@ -1,5 +1,5 @@
 import { type BaseMessage, ToolMessage } from '@langchain/core/messages';
-import type { StructuredToolInterface } from '@langchain/core/tools';
+import { DynamicStructuredTool, DynamicTool, type StructuredToolInterface } from '@langchain/core/tools';
 import { Command, END, isCommand, isGraphBubbleUp } from '@langchain/langgraph';
 import { ReindeerError, type ToolOutcome } from '@reindeer/protocol';
 import { toolErrorText } from '../tools/error-text.ts';
@@ -147,18 +147,30 @@ async function invoke(
   config: NodeConfig,
 ): Promise<unknown> {
   const toolCall = { ...request.toolCall, args, id: call.id ?? '', type: 'tool_call' as const };
+  const { signal, ...rest } = config;
   return tool.invoke(
     toolCall as never,
     {
-      ...(config as object),
+      ...rest,
       config,
       toolCall,
       toolCallId: call.id,
       state: request.state,
       callbacks: undefined,
-      signal: config.signal,
+      // Leaving the signal out would bring the node's back through LangChain's ambient configuration.
+      signal: signal !== undefined && hearsAbort(tool) ? signal : new AbortController().signal,
     } as never,
   );
+}
+
+/**
+ * May the tool get the signal? A function wrapped by LangChain's `tool()` that gets one is answered for as soon as it fires,
+ * while its body runs on unseen. "Stopped" would then be a guess (D6), so such a tool runs to its end instead, unless its
+ * metadata says `abortable`: that its promise settles only when its work has ended.
+ */
+function hearsAbort(tool: StructuredToolInterface): boolean {
+  const wrapped = tool instanceof DynamicStructuredTool || tool instanceof DynamicTool;
+  return !wrapped || (tool as { metadata?: Record<string, unknown> }).metadata?.abortable === true;
 }
 
 function asResult(output: unknown, call: ToolCall, task: ToolTask): Result {

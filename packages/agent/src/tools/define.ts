@@ -1,5 +1,5 @@
 import { ToolMessage } from '@langchain/core/messages';
-import { type StructuredToolInterface, tool } from '@langchain/core/tools';
+import { DynamicStructuredTool, type StructuredToolInterface } from '@langchain/core/tools';
 import type { Command } from '@langchain/langgraph';
 import { ReindeerError, type Sandbox } from '@reindeer/protocol';
 import type { z } from 'zod';
@@ -66,10 +66,14 @@ export function defineTool<Schema extends z.ZodObject>(definition: ToolDefinitio
       return answer(`Error: ${error.message}`, metaOfError(error));
     }
   };
-  return tool(
-    body as never,
-    { name, description, schema, metadata: { repeatable } } as never,
-  ) as unknown as StructuredToolInterface;
+  // The class itself, not LangChain's `tool()`: its promise then is the body's own, which an abort does not cut off (D6).
+  return new DynamicStructuredTool({
+    name,
+    description,
+    schema,
+    metadata: { repeatable, abortable: true },
+    func: (args: unknown, _manager: unknown, config: unknown) => body(args as z.infer<Schema>, config as CallConfig),
+  } as never) as unknown as StructuredToolInterface;
 }
 
 interface CallConfig {

@@ -1,0 +1,159 @@
+import { HumanMessage, type ToolMessage } from '@langchain/core/messages';
+import { tool } from '@langchain/core/tools';
+import { MemorySaver } from '@langchain/langgraph';
+import { ReindeerError } from '@reindeer/protocol';
+import { expect, test } from 'vitest';
+import { z } from 'zod';
+import { type RecordedAttempt, recordedAttempt } from '../test-support/fake-attempt.ts';
+import { FakeModel } from '../test-support/fake-model.ts';
+import { drain, fixture } from '../test-support/run-loop.ts';
+
+/**
+ * Three parallel tools: one ends, a repeatable one and another one never do. The first attempt is then abandoned, as after a kill:
+ * its pending writes and journal rows are what a second attempt finds.
+ */
+async function crashed() {
+  const starts: string[] = [];
+  const hang = new Promise<never>(() => {});
+  let crash = true;
+  const make = (name: string, hangs: boolean, metadata: Record<string, unknown> = {}) =>
+    tool(
+      async () => {
+        starts.push(name);
+        if (hangs && crash) await hang;
+        return `${name} done`;
+      },
+      { name, description: name, schema: z.object({}), metadata } as never,
+    );
+  const tools = [make('quick', false), make('slow', true), make('reader', true, { repeatable: true })];
+  const model = new FakeModel([
+    {
+      calls: [
+        { name: 'slow', args: {} },
+        { name: 'quick', args: {} },
+        { name: 'reader', args: {} },
+      ],
+    },
+    { text: 'end' },
+  ]);
+  const { start } = fixture({ model, tools: tools as never });
+  const saver = new MemorySaver();
+  const first = recordedAttempt();
+  const wrote = Promise.withResolvers<void>();
+  const putWrites = saver.putWrites.bind(saver);
+  saver.putWrites = async (...args) => {
+    await putWrites(...args);
+    if (JSON.stringify(args[1]).includes('quick done')) wrote.resolve();
+  };
+  void drain(start(saver, first), { messages: [new HumanMessage('go')] }, first).catch(() => {});
+  await wrote.promise;
+  crash = false;
+  return { starts, model, saver, start, rows: first.rows };
+}
+
+test('after a crash finished tools stay finished, readers run again, and the rest is reported unknown', async () => {
+  const { starts, model, saver, start, rows } = await crashed();
+  const second = recordedAttempt({ attempt: 2, rows });
+  const { messages } = await drain(start(saver, second), null, second);
+  expect(starts.toSorted()).toEqual(['quick', 'reader', 'reader', 'slow']);
+  const results = messages.filter((message): message is ToolMessage => message.type === 'tool');
+  expect(results.map((message) => message.text)).toEqual([
+    expect.stringMatching(/^Error: the outcome of slow is unknown/),
+    'quick done',
+    'reader done',
+  ]);
+  expect(results[0]?.status).toBe('error');
+  expect(new Set(messages.map((message) => message.id)).size).toBe(messages.length);
+  expect(messages.at(-1)?.text).toBe('end');
+  expect(model.requests).toHaveLength(2);
+});
+
+test('a finished call answers from the journal when its checkpoint write was lost', async () => {
+  let runs = 0;
+  const once = tool(() => `run ${++runs}`, { name: 'once', description: 'once', schema: z.object({}) });
+  const model = new FakeModel([{ calls: [{ name: 'once', args: {} }] }, { text: 'end' }]);
+  const { start } = fixture({ model, tools: [once] });
+  const saver = new MemorySaver();
+  const first = recordedAttempt();
+  const finished = Promise.withResolvers<void>();
+  const lost: RecordedAttempt = {
+    ...first,
+    journal: {
+      ...first.journal,
+      async finish(call) {
+        await first.journal.finish(call);
+        finished.resolve();
+        return new Promise<never>(() => {});
+      },
+    },
+  };
+  void drain(start(saver, lost), { messages: [new HumanMessage('go')] }, lost).catch(() => {});
+  await finished.promise;
+  const second = recordedAttempt({ attempt: 2, rows: first.rows });
+  const { messages } = await drain(start(saver, second), null, second);
+  expect(runs).toBe(1);
+  expect(messages.map((message) => message.text)).toEqual(['go', '', 'run 1', 'end']);
+});
+
+test('a holder that lost the run starts no tool and fails', async () => {
+  let runs = 0;
+  const once = tool(() => String(++runs), { name: 'once', description: 'once', schema: z.object({}) });
+  const model = new FakeModel([{ calls: [{ name: 'once', args: {} }] }]);
+  const { start } = fixture({ model, tools: [once] });
+  const attempt = recordedAttempt({ fenced: true });
+  const failure = await drain(start(new MemorySaver(), attempt), { messages: [new HumanMessage('go')] }, attempt).catch(
+    (error: unknown) => error,
+  );
+  expect(ReindeerError.is(failure) && failure.code).toBe('fenced');
+  expect(runs).toBe(0);
+});
+
+test('an abort is answered at once; the tool counts as live until it ends, and nothing is stored of it', async () => {
+  const started = Promise.withResolvers<void>();
+  const release = Promise.withResolvers<void>();
+  const slow = tool(
+    async () => {
+      started.resolve();
+      await release.promise;
+      return 'late';
+    },
+    { name: 'slow', description: 'slow', schema: z.object({}) },
+  );
+  const model = new FakeModel([{ calls: [{ name: 'slow', args: {} }] }, { text: 'next' }]);
+  const { start } = fixture({ model, tools: [slow] });
+  const saver = new MemorySaver();
+  const attempt = recordedAttempt();
+  const running = drain(start(saver, attempt), { messages: [new HumanMessage('go')] }, attempt);
+  await started.promise;
+  attempt.abort();
+  await expect(running).rejects.toThrow();
+  expect(attempt.effects.live()).toEqual(['tool slow']);
+  release.resolve();
+  expect(await attempt.effects.stopped(1_000)).toEqual([]);
+
+  const next = recordedAttempt({ attempt: 2 });
+  const { messages } = await drain(start(saver, next), { messages: [new HumanMessage('hi')] }, next);
+  expect(messages.map((message) => message.type)).toEqual(['human', 'ai', 'human', 'ai']);
+  expect(model.requests[1]?.map((message) => message.type)).toEqual(['human', 'ai', 'tool', 'human']);
+});
+
+test('text of an answer that was stopped is no state', async () => {
+  const attempt = recordedAttempt();
+  const model = new FakeModel([{ text: 'one two three' }, { text: 'whole' }]);
+  const stream = model._streamResponseChunks.bind(model);
+  let cut = true;
+  model._streamResponseChunks = async function* (messages, options) {
+    for await (const piece of stream(messages, options)) {
+      yield piece;
+      if (cut) attempt.abort();
+    }
+  };
+  const { start } = fixture({ model });
+  const saver = new MemorySaver();
+  await expect(drain(start(saver, attempt), { messages: [new HumanMessage('go')] }, attempt)).rejects.toThrow();
+  expect(attempt.pushed.length).toBeGreaterThan(0);
+  cut = false;
+  const next = recordedAttempt({ attempt: 2 });
+  const { messages } = await drain(start(saver, next), { messages: [new HumanMessage('again')] }, next);
+  expect(messages.map((message) => message.text)).toEqual(['go', 'again', 'whole']);
+});
