@@ -172,13 +172,15 @@ export class RunManager {
       allowInterrupted: () => false,
       onInterrupted: () => undefined,
       onCancel: () => undefined,
-      onLost: () =>
-        lost.abort(new ReindeerError('conflict', 'The thread was taken over by another operation; try again.')),
+      onLost: () => lost.abort(takenOver()),
     });
     try {
       const value = await body({ fence, runId: fence.runId, signal: lost.signal });
       lost.signal.throwIfAborted();
       return { outcome: 'done', value };
+    } catch (error) {
+      if (lost.signal.aborted || (ReindeerError.is(error) && error.code === 'fenced')) throw takenOver(error);
+      throw error;
     } finally {
       this.#keeper.drop(fence);
       if (!lost.signal.aborted) {
@@ -387,6 +389,12 @@ const EMPTY_REQUEST = {
   interruptBefore: [],
   interruptAfter: [],
 };
+
+const takenOver = (cause?: unknown) =>
+  new ReindeerError('conflict', 'The thread was taken over by another operation; try again.', {
+    cause,
+    retryable: true,
+  });
 
 const shuttingDown = () =>
   new ReindeerError('shutting_down', 'The server is stopping and takes no new work; try again in a moment.', {
