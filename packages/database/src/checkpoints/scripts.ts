@@ -4,6 +4,7 @@ import { fenceRun } from '../fence.ts';
 import { threadKey } from '../keys.ts';
 import { appendFacts } from '../log/append.ts';
 import { storeText } from '../messages.ts';
+import { mirrorTitle } from '../threads/title.ts';
 import { ContentReader, ContentWriter } from './content.ts';
 import { encodeHead } from './head.ts';
 import { idToBytes } from './ids.ts';
@@ -53,6 +54,7 @@ const put = defineScript('checkpoints.put', 'write', async (tx, input: Checkpoin
     head: 'whole' in encoded ? encoded.whole : encoded.head(await storeText(tx, key, encoded.shape)),
     metadata: input.metadata,
   });
+  await mirrorTitle(tx, input);
   if (facts.length > 0) await appendFacts(tx, { threadId, runId: fence?.runId ?? null, facts, now });
   return { outcome: 'ok' };
 });

@@ -6,6 +6,7 @@ import {
   type PackedMessage,
   ReindeerError,
 } from '@reindeer/protocol';
+import { titleIn } from '../threads/title.ts';
 import type { CheckpointRow, MemoryDatabase, RunRow, ThreadShelf, WriteRow } from './data.ts';
 import { keepMessages, sameJson } from './data.ts';
 import type { Transact } from './runs.ts';
@@ -42,6 +43,9 @@ export function memoryCheckpointStore(database: MemoryDatabase, transact: Transa
           if (!shelf.channels.has(channel)) shelf.channels.set(channel, value.json);
           keepMessages(shelf, value);
         }
+        const title = titleIn(input);
+        const thread = database.threads.get(input.threadId);
+        if (title !== undefined && thread !== undefined) thread.title = title;
         database.append(input.threadId, input.fence?.runId ?? null, input.facts, input.now);
         return { outcome: 'ok' };
       }),
