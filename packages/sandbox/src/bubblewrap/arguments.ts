@@ -31,7 +31,7 @@ export interface SystemView {
   readonly symlinks: readonly (readonly [string, string])[];
   /** Folders covered by an empty one. */
   readonly hidden: readonly string[];
-  /** Does this bubblewrap know `--size`? */
+  /** Does this bubblewrap know `--size` and `--perms`? */
   readonly sizedTmpfs: boolean;
 }
 
@@ -49,6 +49,8 @@ export interface BubblewrapCommand {
   /** Wait on this descriptor before the command starts. */
   readonly blockDescriptor: number | null;
   readonly statusDescriptor: number;
+  /** The filter for system calls is read from this descriptor. */
+  readonly filterDescriptor: number | null;
 }
 
 const SHARED_MEMORY_BYTES = 64 * 1024 * 1024;
@@ -74,7 +76,7 @@ export function baseEnvironment(): Record<string, string> {
 export function bubblewrapArguments(input: BubblewrapCommand): string[] {
   const { folders, system } = input;
   const shared = system.sizedTmpfs
-    ? ['--size', String(SHARED_MEMORY_BYTES), '--tmpfs', '/dev/shm']
+    ? ['--perms', '1777', '--size', String(SHARED_MEMORY_BYTES), '--tmpfs', '/dev/shm']
     : ['--bind', folders.temporary, '/dev/shm'];
   return [
     ...namespaces(input),
@@ -103,6 +105,7 @@ export function bubblewrapArguments(input: BubblewrapCommand): string[] {
     ...['--chdir', '/'],
     ...Object.entries(input.environment).flatMap(([name, value]) => ['--setenv', name, value]),
     ...['--json-status-fd', String(input.statusDescriptor)],
+    ...(input.filterDescriptor === null ? [] : ['--seccomp', String(input.filterDescriptor)]),
     ...(input.blockDescriptor === null ? [] : ['--block-fd', String(input.blockDescriptor)]),
   ];
 }
@@ -136,10 +139,11 @@ export function insideCommand(
 ): string[] {
   const blocks = Math.max(1, Math.floor(input.limits.diskBytes / 1024));
   const limits = [`ulimit -c 0 -f ${blocks}`, ...(input.limitProcesses ? [`ulimit -u ${input.limits.processes}`] : [])];
-  // When the whole machine runs out of memory, the kernel shall choose here first.
   // Descriptors that the server itself inherited from whoever started it are none of the command's business.
-  const closing = 'for n in /proc/self/fd/*; do n=${n##*/}; [[ $n -gt 2 ]] && eval "exec $n>&-"; done';
-  const prelude = `${closing}; ${limits.join('; ')}; echo 1000 2>/dev/null >/proc/self/oom_score_adj; cd -- "$2" && exec /bin/bash -c "$1"`;
+  const closing = 'cd /proc/self/fd; for n in *; do [[ $n -gt 2 ]] && eval "exec $n>&-"; done';
+  // When the whole machine runs out of memory, the kernel shall choose here first.
+  const sacrifice = 'echo 1000 2>/dev/null >/proc/self/oom_score_adj';
+  const prelude = `${closing}; ${limits.join('; ')}; ${sacrifice}; cd -- "$2" && unset OLDPWD && exec /bin/bash -c "$1"`;
   const shell = ['/bin/bash', '-c', prelude, 'bash', input.command, input.cwd];
   if (input.identity.kind !== 'private-uid') return shell;
   const id = String(input.identity.uid);

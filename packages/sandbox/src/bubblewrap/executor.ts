@@ -32,7 +32,7 @@ export class BubblewrapExecutor implements Executor {
   }
 
   readonly execute = (paths: ThreadPaths, key: ThreadKey, request: CheckedRequest): Promise<ExecResult> => {
-    const { confirmed, cgroups, program, system } = this.#findings;
+    const { confirmed, cgroups, filter, program, system } = this.#findings;
     const settings = this.#settings;
     const { clock, logger } = this.#surroundings;
     const limits = settings;
@@ -51,6 +51,7 @@ export class BubblewrapExecutor implements Executor {
         command: request.command,
       },
       cgroups,
+      filter,
       pipes: this.#pipes,
       clock,
       logger,
@@ -104,6 +105,13 @@ function isolationReport(findings: BubblewrapFindings, settings: SandboxSettings
         name: 'identity',
         enforcedBy: identity.kind === 'private-uid' ? 'private user id' : 'user namespace',
         value: 'no capabilities, no new privileges',
+      },
+      {
+        name: 'system calls',
+        enforcedBy: confirmed.noNesting ? (findings.filter === null ? 'user namespace' : 'seccomp') : null,
+        value: confirmed.noNesting
+          ? 'no further namespaces, mounts, kernel keys or VM sockets'
+          : 'all that the kernel allows',
       },
       {
         name: 'network',

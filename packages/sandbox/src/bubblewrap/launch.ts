@@ -12,7 +12,9 @@ import type { WatchInput } from './watchdog.ts';
 export interface Launch {
   /** Absolute path of `bwrap`. */
   readonly program: string;
-  readonly command: Omit<BubblewrapCommand, 'blockDescriptor' | 'statusDescriptor'>;
+  readonly command: Omit<BubblewrapCommand, 'blockDescriptor' | 'statusDescriptor' | 'filterDescriptor'>;
+  /** Program for the kernel that filters system calls; null for none. */
+  readonly filter: Buffer | null;
   readonly cgroups: Cgroups | null;
   readonly pipes: PipePool;
   readonly clock: Clock;
@@ -28,7 +30,8 @@ export interface Launch {
 
 const STATUS = 3;
 const ARGUMENTS = 4;
-const BLOCK = 5;
+const FILTER = 5;
+const BLOCK = 6;
 /** Milliseconds for the kernel to end a killed namespace. */
 const GONE_MS = 5_000;
 const START_MS = 10_000;
@@ -89,7 +92,15 @@ async function createGroup(cgroups: Cgroups, input: Launch): Promise<CommandGrou
 
 function start(input: Launch, pipe: OutputPipe, block: boolean): ChildProcess {
   const child = spawn(input.program, ['--args', String(ARGUMENTS), '--', ...insideCommand(input.command)], {
-    stdio: ['ignore', pipe.writer, pipe.writer, 'pipe', 'pipe', ...(block ? ['pipe' as const] : [])],
+    stdio: [
+      'ignore',
+      pipe.writer,
+      pipe.writer,
+      'pipe',
+      'pipe',
+      input.filter === null ? 'ignore' : 'pipe',
+      ...(block ? ['pipe' as const] : []),
+    ],
     // Not even the names of the server's variables reach the sandbox or the program that builds it.
     env: {},
     cwd: '/',
@@ -99,12 +110,18 @@ function start(input: Launch, pipe: OutputPipe, block: boolean): ChildProcess {
   const words = bubblewrapArguments({
     ...input.command,
     statusDescriptor: STATUS,
+    filterDescriptor: input.filter === null ? null : FILTER,
     blockDescriptor: block ? BLOCK : null,
   });
-  const channel = channelOf<Writable>(child, ARGUMENTS);
-  channel.on('error', () => {});
-  channel.end(words.map((word) => `${word}\0`).join(''));
+  send(channelOf<Writable>(child, ARGUMENTS), words.map((word) => `${word}\0`).join(''));
+  if (input.filter !== null) send(channelOf<Writable>(child, FILTER), input.filter);
   return child;
+}
+
+/** Writes all and closes; that the child is gone already shows elsewhere. */
+function send(channel: Writable, data: string | Buffer): void {
+  channel.on('error', () => {});
+  channel.end(data);
 }
 
 /** One of the extra channels given to `spawn`; its declared type knows the first five only. */
@@ -133,11 +150,9 @@ async function firstProcess(
   }
   const stat = await processStat(id);
   if (group !== null) {
-    const gate = channelOf<Writable>(child, BLOCK);
-    gate.on('error', () => {});
     try {
       await group.join(id);
-      gate.end('1');
+      send(channelOf<Writable>(child, BLOCK), '1');
     } catch (cause) {
       input.logger.error('A command could not be put under its limits and was ended.', { cause: String(cause) });
       kill(id);

@@ -10,6 +10,7 @@ import { baseEnvironment, type Identity } from './arguments.ts';
 import { type Cgroups, findCgroups } from './cgroups.ts';
 import { launch } from './launch.ts';
 import type { CommandLimits } from './limits.ts';
+import { systemCallFilter } from './system-calls.ts';
 import { findSystemView } from './system-view.ts';
 import { usageOf } from './watchdog.ts';
 
@@ -23,12 +24,16 @@ export interface BubblewrapFindings {
   /** `private-uid` findings carry the probe's id; each thread has its own. */
   readonly identity: Identity;
   readonly cgroups: Cgroups | null;
+  /** Filter for system calls, for this processor. */
+  readonly filter: Buffer | null;
   /** Each name says what was seen to hold: the control group, the process's own limit, or the watch from outside. */
   readonly confirmed: {
     readonly memoryGroup: boolean;
     readonly processGroup: boolean;
     readonly processUlimit: boolean;
     readonly fileSize: boolean;
+    /** A command could not make namespaces of its own. */
+    readonly noNesting: boolean;
     readonly watchdog: boolean;
   };
 }
@@ -77,7 +82,7 @@ export async function probeBubblewrap(input: ProbeInput): Promise<ProbeResult> {
   const system = await findSystemView({
     network: input.settings.network,
     hidden: input.hidden,
-    sizedTmpfs: help.includes('--size'),
+    sizedTmpfs: help.includes('--size') && help.includes('--perms'),
   });
   const trial = new Trial(input, program, system);
   try {
@@ -93,40 +98,52 @@ async function tryIdentities(
   found: Pick<BubblewrapFindings, 'program' | 'version' | 'system'>,
   canDisableNested: boolean,
 ): Promise<ProbeResult> {
-  const candidates: Identity[] = process.getuid?.() === 0 ? [{ kind: 'private-uid', uid: TRIAL_UID }] : [];
-  if (canDisableNested) candidates.push({ kind: 'user-namespace', disableNested: true });
-  candidates.push({ kind: 'user-namespace', disableNested: false });
   let last = '';
-  for (const identity of candidates) {
-    const result = await trial.basics(identity);
+  for (const { identity, filter } of candidates(canDisableNested)) {
+    const result = await trial.basics(identity, filter);
     if (!result.ok) {
       last = result.why;
-      input.surroundings.logger.info('A kind of sandbox does not work here.', {
-        kind: identity.kind,
-        why: last.slice(0, 500),
-      });
+      const fields = { kind: identity.kind, filter: filter !== null, why: last.slice(0, 500) };
+      input.surroundings.logger.info('A kind of sandbox does not work here.', fields);
       continue;
     }
     const { clock, random } = input.surroundings;
     const cgroups = await findCgroups(clock, random);
-    const groups = cgroups === null ? null : await trial.groups(identity, cgroups);
+    const groups = cgroups === null ? null : await trial.groups(identity, filter, cgroups);
     return {
       ok: true,
       findings: {
         ...found,
         identity,
+        filter,
         cgroups: groups !== null && (groups.memory || groups.processes) ? cgroups : null,
         confirmed: {
           memoryGroup: groups?.memory ?? false,
           processGroup: groups?.processes ?? false,
           processUlimit: result.processUlimit,
           fileSize: result.fileSize,
+          noNesting: result.noNesting,
           watchdog: result.watchdog,
         },
       },
     };
   }
   return { ok: false, ...(await explainRefusal(last)) };
+}
+
+/** All ways to try, the best first. */
+function candidates(canDisableNested: boolean): { readonly identity: Identity; readonly filter: Buffer | null }[] {
+  const root = process.getuid?.() === 0;
+  const ways: { readonly identity: Identity; readonly filter: Buffer | null }[] = [];
+  const own = systemCallFilter(process.arch);
+  for (const filter of own === null ? [null] : [own, null]) {
+    if (root) ways.push({ identity: { kind: 'private-uid', uid: TRIAL_UID }, filter });
+    // The filter refuses nested namespaces already; a second way of refusing them costs a further namespace per command.
+    if (canDisableNested && filter === null)
+      ways.push({ identity: { kind: 'user-namespace', disableNested: true }, filter });
+    ways.push({ identity: { kind: 'user-namespace', disableNested: false }, filter });
+  }
+  return ways;
 }
 
 /** Runs trial commands in a thread of its own. */
@@ -144,14 +161,22 @@ class Trial {
   /** Does a command run at all, without rights, and which of its own limits hold? */
   async basics(
     identity: Identity,
+    filter: Buffer | null,
   ): Promise<
-    | { readonly ok: true; readonly processUlimit: boolean; readonly fileSize: boolean; readonly watchdog: boolean }
+    | {
+        readonly ok: true;
+        readonly processUlimit: boolean;
+        readonly fileSize: boolean;
+        readonly noNesting: boolean;
+        readonly watchdog: boolean;
+      }
     | { readonly ok: false; readonly why: string }
   > {
     let seen = 0;
     try {
       const result = await this.#run({
         identity,
+        filter,
         cgroups: null,
         limits: { memoryBytes: 64 * MIB, processes: 6, diskBytes: 64 * 1024 },
         limitProcesses: true,
@@ -162,7 +187,13 @@ class Trial {
       });
       const lines = new Set(result.output.split('\n'));
       if (result.ended !== 'exit' || !lines.has('unprivileged')) return { ok: false, why: result.output };
-      return { ok: true, processUlimit: lines.has('processes'), fileSize: lines.has('file-size'), watchdog: seen > 2 };
+      return {
+        ok: true,
+        processUlimit: lines.has('processes'),
+        fileSize: lines.has('file-size'),
+        noNesting: lines.has('no-nesting'),
+        watchdog: seen > 2,
+      };
     } catch (error) {
       const cause = error instanceof Error && error.cause instanceof Error ? error.cause.message : String(error);
       return { ok: false, why: cause };
@@ -172,11 +203,13 @@ class Trial {
   /** Do the control groups hold a process that uses too much? */
   async groups(
     identity: Identity,
+    filter: Buffer | null,
     cgroups: Cgroups,
   ): Promise<{ readonly memory: boolean; readonly processes: boolean }> {
     try {
       const result = await this.#run({
         identity,
+        filter,
         cgroups,
         limits: { memoryBytes: 48 * MIB, processes: 8, diskBytes: 64 * MIB },
         limitProcesses: false,
@@ -195,6 +228,7 @@ class Trial {
 
   async #run(options: {
     readonly identity: Identity;
+    readonly filter: Buffer | null;
     readonly cgroups: Cgroups | null;
     readonly limits: CommandLimits;
     readonly limitProcesses: boolean;
@@ -218,6 +252,7 @@ class Trial {
         command: options.command,
       },
       cgroups: options.cgroups,
+      filter: options.filter,
       pipes,
       clock: surroundings.clock,
       logger: surroundings.logger,
@@ -251,6 +286,7 @@ status=$(</proc/self/status)
 [[ $status == *CapEff:?0000000000000000* && $status == *NoNewPrivs:?1* && $UID != 0 ]] && echo unprivileged
 (trap '' XFSZ; printf '%0.s0123456789abcdef' {1..8192} >/tmp/large) 2>/dev/null
 [[ $(stat -c %s /tmp/large) -le 65536 ]] && echo file-size
+unshare --user true 2>/dev/null || echo no-nesting
 ${FORKS}
 exit 0`;
 

@@ -148,7 +148,7 @@ export async function sizeOf(folder: string): Promise<number | null> {
   try {
     const { stdout } = await run('du', ['-skx', '--', folder], {
       timeout: 20_000,
-      env: { PATH: process.env.PATH ?? '/usr/bin:/bin', LC_ALL: 'C' },
+      env: { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C' },
     });
     return Number(stdout.split(/\s/)[0]) * 1024;
   } catch (error) {

@@ -161,20 +161,21 @@ export class Matcher {
       const finish = (settle: () => void) => {
         clearTimeout(timer);
         signal?.removeEventListener('abort', onAbort);
-        worker.removeAllListeners();
+        worker.off('message', onMessage).off('error', onError).off('exit', onExit);
         settle();
       };
       const onAbort = () => finish(() => reject(aborted()));
-      // A real timer: it bounds a real thread's work, whatever clock the rest of the program runs on.
-      const timer = setTimeout(() => finish(() => reject(tooSlow(this.#batchTimeoutMs))), this.#batchTimeoutMs);
-      signal?.addEventListener('abort', onAbort, { once: true });
-      worker.on('message', (answer: MatchAnswer) => finish(() => resolve(answer)));
-      worker.on('error', (cause) => {
+      const onMessage = (answer: MatchAnswer) => finish(() => resolve(answer));
+      const onError = (cause: unknown) => {
         finish(() =>
           reject(new ReindeerError('bad_request', 'The pattern could not be searched; simplify it.', { cause })),
         );
-      });
-      worker.on('exit', () => finish(() => reject(closed())));
+      };
+      const onExit = () => finish(() => reject(closed()));
+      // A real timer: it bounds a real thread's work, whatever clock the rest of the program runs on.
+      const timer = setTimeout(() => finish(() => reject(tooSlow(this.#batchTimeoutMs))), this.#batchTimeoutMs);
+      signal?.addEventListener('abort', onAbort, { once: true });
+      worker.on('message', onMessage).on('error', onError).on('exit', onExit);
       worker.postMessage(task, task.kind === 'lines' ? task.files.map((file) => file.bytes.buffer) : []);
     });
   }

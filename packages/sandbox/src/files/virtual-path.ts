@@ -80,7 +80,10 @@ export function parseVirtualPath(input: string, mappings: readonly Mapping[]): P
   const path = `/${parts.join('/')}`;
   const mapping = findMapping(path, mappings);
   if (mapping === null) {
-    if (mappings.some((candidate) => candidate.virtual.startsWith(`${path}/`))) return { path, mapping, parts: [] };
+    const inside = path === VIRTUAL_ROOT || path.startsWith(`${VIRTUAL_ROOT}/`);
+    if (inside && mappings.some((candidate) => candidate.virtual.startsWith(`${path}/`))) {
+      return { path, mapping, parts: [] };
+    }
     throw refuse(input, outside(mappings));
   }
   const below = path.slice(mapping.virtual.length + 1);

@@ -1,0 +1,45 @@
+import { verifies } from '@reindeer/testkit';
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { threadPaths } from './folders.ts';
+import { privateUid, safeUserId } from './identity.ts';
+
+test('any user id becomes one safe folder name', verifies('ID-2'), () => {
+  expect(safeUserId('default')).toBe('default');
+  expect(safeUserId('Ada@Example.com')).toMatch(/^ada-example-com--[0-9a-f]{16}$/);
+  expect(safeUserId('ада')).toMatch(/^user--[0-9a-f]{16}$/);
+  expect(() => safeUserId('')).toThrow('user id');
+  fc.assert(
+    fc.property(fc.string({ minLength: 1 }), fc.string({ minLength: 1 }), (one, two) => {
+      const safe = safeUserId(one);
+      expect(safe).toMatch(/^[a-z0-9_-]{1,64}$/);
+      expect(safeUserId(safe)).toBe(safe);
+      // Two people share a folder only if they are the same person, also on disks that ignore case.
+      expect(safeUserId(two) === safe).toBe(one === two || two === safe || one === safeUserId(two));
+    }),
+  );
+  expect(safeUserId('ada@example.com')).not.toBe(safeUserId('ada.example.com'));
+  expect(safeUserId('Ada')).not.toBe(safeUserId('ada'));
+});
+
+test('a thread id that could leave its folder is refused', verifies('ID-1'), () => {
+  for (const id of ['', '..', 'a/b', 'a.b', 'x'.repeat(65), 'a\0', 'ä']) {
+    expect(() => threadPaths('/home', 'default', id), id).toThrow('thread id');
+  }
+  expect(threadPaths('/home', 'default', 'A_b-9').userData).toBe('/home/users/default/threads/A_b-9/user-data');
+});
+
+test('the layout is per user and thread', verifies('ID-3'), () => {
+  const { folders } = threadPaths('/home', 'Bob', 't1');
+  expect(folders.workspace).toBe(`/home/users/${safeUserId('Bob')}/threads/t1/user-data/workspace`);
+  expect(folders.uploads).toBe(`/home/users/${safeUserId('Bob')}/threads/t1/user-data/uploads`);
+  expect(folders.outputs).toBe(`/home/users/${safeUserId('Bob')}/threads/t1/user-data/outputs`);
+});
+
+test('private user ids lie beyond all usual ranges and stay the same', () => {
+  const ids = new Set<number>();
+  for (let thread = 0; thread < 1_000; thread += 1) ids.add(privateUid('default', `t${thread}`));
+  expect(ids.size).toBe(1_000);
+  for (const id of ids) expect(id >= 1_879_048_192 && id < 2 ** 31).toBe(true);
+  expect(privateUid('default', 't1')).toBe(privateUid('default', 't1'));
+});
