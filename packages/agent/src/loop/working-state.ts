@@ -84,6 +84,8 @@ export class WorkingState {
   #write(messages: BaseMessage[], source: string): void {
     const known = this.values.messages;
     const writes: BaseMessage[] = [];
+    // After a removal the same object may have to come back: then nothing is left out as unchanged.
+    const removes = messages.some((message) => RemoveMessage.isInstance(message));
     for (const message of messages) {
       if (RemoveMessage.isInstance(message)) {
         const { id } = message;
@@ -93,7 +95,7 @@ export class WorkingState {
           throw new ReindeerError('validation_failed', `${source} removes message "${id}", which does not exist.`, {
             detail: { messageId: id },
           });
-      } else if (!this.#lent.has(message) && known.includes(message)) continue;
+      } else if (!removes && !this.#lent.has(message) && known.includes(message)) continue;
       else withId(message, this.#random);
       writes.push(message);
     }

@@ -40,8 +40,19 @@ export class FakeModel extends BaseChatModel {
     return this;
   }
 
-  override async _generate(): Promise<ChatResult> {
-    throw new Error('The agent always streams.');
+  /** Only for callers that do not stream, such as LangChain's own loop in comparisons. */
+  override async _generate(messages: BaseMessage[], options: { signal?: AbortSignal }): Promise<ChatResult> {
+    let whole: AIMessageChunk | null = null;
+    for await (const { message } of this._streamResponseChunks(messages, options)) {
+      const next = message as AIMessageChunk;
+      whole = whole === null ? next : whole.concat(next);
+    }
+    const message = new AIMessage({
+      content: whole?.content ?? '',
+      tool_calls: whole?.tool_calls ?? [],
+      invalid_tool_calls: whole?.invalid_tool_calls ?? [],
+    });
+    return { generations: [{ text: message.text, message }] };
   }
 
   override async *_streamResponseChunks(
@@ -84,7 +95,7 @@ const piece = (message: AIMessageChunk, text = ''): ChatGenerationChunk => new C
 export function plain(messages: readonly BaseMessage[]): unknown[] {
   return messages.map((message) => ({
     type: message.type,
-    content: message.content,
+    content: message.type === 'system' ? message.text : message.content,
     ...(AIMessage.isInstance(message) && (message.tool_calls ?? []).length > 0
       ? { tool_calls: message.tool_calls }
       : {}),
