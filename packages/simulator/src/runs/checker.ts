@@ -338,9 +338,14 @@ function describe(request: StoreRequest, answer: unknown): string {
   const { incarnation, port, method, input } = request;
   const { fence, runId, threadId } = (input ?? {}) as { fence?: Fence; runId?: string; threadId?: string };
   const about = fence === undefined ? (runId ?? threadId ?? '') : `${fence.runId}/${fence.token.slice(0, 4)}`;
-  const text =
-    answer instanceof Map
-      ? JSON.stringify([...answer].map(([id, one]) => [id, one]))
-      : ((answer as Outcome | null)?.outcome ?? (Array.isArray(answer) ? `${answer.length} rows` : ''));
-  return `${incarnation.name} ${port}.${method} ${about} → ${text}`;
+  return `${incarnation.name} ${port}.${method} ${about} (sent ${request.sentAt}) → ${summary(method, answer)}`;
+}
+
+function summary(method: string, answer: unknown): string {
+  if (answer instanceof Map) return JSON.stringify([...answer]);
+  if (method === 'claimOrphans')
+    return (answer as readonly { run: Run; token: string }[])
+      .map(({ run, token }) => `${run.runId}/${token.slice(0, 4)}`)
+      .join(' ');
+  return (answer as Outcome | null)?.outcome ?? (Array.isArray(answer) ? `${answer.length} rows` : '');
 }

@@ -25,6 +25,9 @@ const { leaseMs, graceMs, sweepMs } = DEFAULT_SETTINGS;
  */
 export const SETTLES_WITHIN = leaseMs + graceMs + sweepMs + 5_000 + 3 * LONGEST;
 
+/** The longest that clients still ask after everything has healed: four tries and the pauses between them. */
+const CLIENT_PATIENCE = 15_000 + 3 * (5_000 + 1_600) + 9_000;
+
 export interface WorldResult {
   readonly violation: Violation | null;
   readonly trace: readonly string[];
@@ -55,6 +58,8 @@ interface Process {
   /** Only renewals fail until then. */
   deafUntil: number;
   stopping: boolean;
+  /** Recovery has run: only then does a process listen to clients. */
+  ready: boolean;
 }
 
 /**
@@ -122,6 +127,7 @@ export async function simulateRuns(
     const stores: Stores = options.mutant?.near?.(incarnation.stores, tools) ?? incarnation.stores;
     process.incarnation = incarnation;
     process.stopping = false;
+    process.ready = false;
     process.runtime = createRuntime({
       stores,
       graphs: new Map([[ASSISTANT, simulatedGraph(incarnation, checker)]]),
@@ -144,6 +150,7 @@ export async function simulateRuns(
     for (;;) {
       try {
         await process.runtime.start();
+        if (process.incarnation === incarnation) process.ready = true;
         return;
       } catch {
         await scheduler.sleep(500);
@@ -155,14 +162,15 @@ export async function simulateRuns(
 
   const processes: Process[] = [];
   for (const name of ['A', 'B']) {
-    const process = { name, wallOffset: 0, cutOffUntil: 0, deafUntil: 0, stopping: false } as Process;
+    const process = { name, wallOffset: 0, cutOffUntil: 0, deafUntil: 0, stopping: false, ready: false } as Process;
     processes.push(process);
     void boot(process, 1);
   }
 
   const ask = <T>(work: (runtime: Runtime) => Promise<T>): Promise<T> => {
-    const { incarnation, runtime } = random.pick(processes);
-    return incarnation.request(() => work(runtime), 4_000 + random.below(20_000));
+    const { incarnation, runtime, ready } = random.pick(processes);
+    if (!ready) return Promise.reject(new Error('Nobody listens there.'));
+    return incarnation.request(() => work(runtime), 1_000 + random.below(healed ? 4_000 : 14_000));
   };
   const parts = {
     random,
@@ -174,11 +182,18 @@ export async function simulateRuns(
     threads: random.chance(0.5) ? ['t1'] : ['t1', 't2'],
     until: TROUBLE - 5_000,
   };
-  void submitter(parts, 'c1');
-  void submitter(parts, 'c2');
-  void canceller(parts);
-  void reader(parts, 'r1');
-  if (random.chance(0.3)) void editor(parts);
+  let clients = 0;
+  const join = (client: Promise<void>): void => {
+    clients += 1;
+    void client.finally(() => {
+      clients -= 1;
+    });
+  };
+  join(submitter(parts, 'c1'));
+  join(submitter(parts, 'c2'));
+  join(canceller(parts));
+  join(reader(parts, 'r1'));
+  if (random.chance(0.3)) join(editor(parts));
   for (const process of processes) void trouble(process);
 
   async function trouble(process: Process): Promise<void> {
@@ -250,11 +265,10 @@ export async function simulateRuns(
 
   await run(TROUBLE, () => false);
   heal();
-  const deadline = scheduler.now + SETTLES_WITHIN + 2 * leaseMs;
-  await run(
-    deadline,
-    () => scheduler.now > TROUBLE + 10_000 && !unfinished() && processes.every((one) => one.runtime.stats().held === 0),
-  );
+  const rested = (): boolean =>
+    clients === 0 && processes.every(({ ready, runtime }) => ready && runtime.stats().held === 0) && !unfinished();
+  // A client that was answered late may still admit a run; each has at most this long for its last request.
+  await run(scheduler.now + CLIENT_PATIENCE + SETTLES_WITHIN, rested);
   if (chronicle.violation === null) {
     checker.atRest();
     for (const { name, runtime } of processes) {

@@ -49,6 +49,7 @@ export class Incarnation {
   readonly #heard: (request: StoreRequest, answer: unknown) => void;
   readonly #died = Promise.withResolvers<never>();
   #pausedUntil = 0;
+  readonly #piledUp: (() => void)[] = [];
   #alive = true;
   #sleeping = 0;
   #calls = 0;
@@ -95,10 +96,18 @@ export class Incarnation {
   }
 
   pause(milliseconds: number): void {
-    this.#pausedUntil = Math.max(this.#pausedUntil, this.#scheduler.now + milliseconds);
+    const until = this.#scheduler.now + milliseconds;
+    if (until <= this.#pausedUntil) return;
+    this.#pausedUntil = until;
+    this.#scheduler.after(milliseconds, () => {
+      if (this.#pausedUntil === until) this.resume();
+    });
   }
+
+  /** What piled up during the pause comes now, in any order. */
   resume(): void {
     this.#pausedUntil = this.#scheduler.now;
+    for (const run of this.#piledUp.splice(0)) this.#scheduler.after(this.#random.below(3), run);
   }
   die(): void {
     this.#alive = false;
@@ -122,18 +131,17 @@ export class Incarnation {
 
   /** Happens after `delay` in this process: later while it is paused, never once it is dead. */
   #whenAwake(delay: number, run: () => void): Scheduled {
-    let inner: Scheduled | null = null;
-    const outer = this.#scheduler.after(delay, () => {
-      if (!this.#alive) return;
-      const wait = this.#pausedUntil - this.#scheduler.now;
-      if (wait <= 0) run();
-      // What piled up during a pause comes in any order.
-      else inner = this.#whenAwake(wait + this.#random.below(3), run);
-    });
+    let cancelled = false;
+    const attempt = (): void => {
+      if (!this.#alive || cancelled) return;
+      if (this.paused) this.#piledUp.push(attempt);
+      else run();
+    };
+    const event = this.#scheduler.after(delay, attempt);
     return {
       cancel: () => {
-        outer.cancel();
-        inner?.cancel();
+        cancelled = true;
+        event.cancel();
       },
     };
   }

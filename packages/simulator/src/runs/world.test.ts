@@ -1,0 +1,40 @@
+import { verifies } from '@reindeer/testkit';
+import { describe, expect, test } from 'vitest';
+import { huntMutant, MUTANTS, playSeeds, simulateRuns } from '../index.ts';
+
+/** Long runs are for `npm run simulate`; this is what every push pays for. */
+const SEEDS = 300;
+const PER_MUTANT = 600;
+
+describe('the world of runs', () => {
+  test(`${SEEDS} seeds break no invariant`, {
+    timeout: 120_000,
+    ...verifies('RA-01', 'RL-04', 'RL-08', 'RL-14', 'RL-17', 'RL-19', 'RT-01', 'RT-27', 'RE-01', 'RL-32', 'ND-07'),
+  }, async () => {
+    const report = await playSeeds(simulateRuns, 1, SEEDS);
+    expect(report.first).toBeNull();
+    expect(report).toMatchObject({ seeds: SEEDS, failing: 0 });
+    // The world is worth its name: plenty happened.
+    expect(report.runs).toBeGreaterThan(5 * SEEDS);
+    expect(report.effects).toBeGreaterThan(5 * SEEDS);
+    expect(report.crashes).toBeGreaterThan(SEEDS / 2);
+  });
+
+  test('a seed fixes everything that happens', async () => {
+    const [one, two, other] = [
+      await simulateRuns(7, { trace: true }),
+      await simulateRuns(7, { trace: true }),
+      await simulateRuns(8, { trace: true }),
+    ];
+    expect(one.trace.length).toBeGreaterThan(200);
+    expect(one.trace).toEqual(two.trace);
+    expect(one.trace).not.toEqual(other.trace);
+  });
+});
+
+describe('mutants of the world of runs', () => {
+  for (const mutant of MUTANTS)
+    test(`${mutant.name} is found`, { timeout: 120_000 }, async () => {
+      expect(await huntMutant(simulateRuns, mutant, 1, PER_MUTANT)).toMatchObject({ name: mutant.name, found: true });
+    });
+});
