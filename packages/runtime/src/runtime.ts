@@ -124,7 +124,10 @@ export function createRuntime(parts: RuntimeParts): Runtime {
     }));
     for (const run of unfinished) logger.error('a run had not ended when the server stopped', run);
     // Whoever still works here must not write after us: the lease is no longer kept.
-    for (const local of registry.all()) local.stop({ kind: 'fenced' });
+    for (const local of registry.all()) {
+      local.stop({ kind: 'fenced' });
+      local.effects.abandon();
+    }
     streams.stop();
     await keeper.stop();
     return { unfinished };

@@ -4,6 +4,8 @@ import type { CrashPolicy } from '@reindeer/protocol';
 export interface RuntimeSettings {
   /** Identity of this instance in `owner` columns: stable over restarts, so that a restart knows its predecessor's runs. */
   readonly instanceId: string;
+  /** Owners whose processes are known to have ended: claimed at the start, whatever their leases say. Default: the own instance id. */
+  readonly deadOwners?: readonly string[];
   /** How long a lease is good for; a holder that cannot confirm it by then stops itself. */
   readonly leaseMs: number;
   /** What a peer waits beyond the lease before it takes over: the budget for clock differences. */

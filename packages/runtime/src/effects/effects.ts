@@ -12,7 +12,9 @@ import { Bell, settledWithin } from '../common/waiting.ts';
 export class EffectsRegistry implements Effects {
   readonly #clock: Clock;
   readonly #live = new Map<number, string>();
-  readonly #empty = new Bell();
+  /** Rings when nothing is alive any more, and when nobody is to wait any longer. */
+  readonly #news = new Bell();
+  #abandoned = false;
   #next = 1;
   #closed = false;
 
@@ -29,7 +31,7 @@ export class EffectsRegistry implements Effects {
       return await work();
     } finally {
       this.#live.delete(id);
-      if (this.#live.size === 0) this.#empty.ring();
+      if (this.#live.size === 0) this.#news.ring();
     }
   }
 
@@ -42,16 +44,23 @@ export class EffectsRegistry implements Effects {
     return this.#closed;
   }
 
+  /** The process stops: whoever waits for effects to end waits no longer. What runs on is out of our hands. */
+  abandon(): void {
+    this.close();
+    this.#abandoned = true;
+    this.#news.ring();
+  }
+
   live(): readonly string[] {
     return [...this.#live.values()];
   }
 
   async stopped(timeoutMs: number): Promise<readonly string[]> {
     const deadline = this.#clock.monotonic() + timeoutMs;
-    while (this.#live.size > 0) {
+    while (this.#live.size > 0 && !this.#abandoned) {
       const left = deadline - this.#clock.monotonic();
       if (left <= 0) break;
-      await settledWithin(this.#clock, this.#empty.next(), left);
+      await settledWithin(this.#clock, this.#news.next(), left);
     }
     return this.live();
   }

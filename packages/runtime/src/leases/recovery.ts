@@ -6,6 +6,8 @@ export interface RecoverySettings {
   readonly leaseMs: number;
   readonly graceMs: number;
   readonly sweepMs: number;
+  /** Default: the own instance id. */
+  readonly deadOwners?: readonly string[];
 }
 
 /** A run or reservation that was taken over. `grantedAt`: monotonic time of the request, for the lease keeper. */
@@ -52,12 +54,13 @@ export class Recovery {
   }
 
   /**
-   * Before the first admission: also claims, at once, what an earlier process with our instance id held (D12), whatever its lease says.
+   * Before the first admission: also claims, at once, what earlier processes that are known to have ended held (D12), whatever their
+   * leases say.
    * @returns how many rows were taken over.
    * @throws ReindeerError `store_unavailable` when the store cannot answer.
    */
   async atStart(): Promise<number> {
-    return this.#claimAll([this.#settings.instanceId]);
+    return this.#claimAll(this.#settings.deadOwners ?? [this.#settings.instanceId]);
   }
 
   /** Claims what has expired. Never rejects; answers how many rows were taken over. Single-flight. */

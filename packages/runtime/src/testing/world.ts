@@ -11,6 +11,7 @@ import type {
   Stores,
   StreamEvent,
   StreamItem,
+  Surroundings,
 } from '@reindeer/protocol';
 import {
   type Deferred,
@@ -49,6 +50,10 @@ export interface WorldOptions {
   readonly script?: Script;
   readonly factory?: GraphFactory;
   readonly stores?: (stores: Stores) => Stores;
+  /** Stores to use instead of memory ones. */
+  readonly opened?: Stores;
+  /** A real clock, for stores in another thread. */
+  readonly real?: Surroundings;
   readonly database?: MemoryDatabase;
   readonly clock?: VirtualClock;
   readonly seed?: number;
@@ -65,13 +70,13 @@ export function world(options: WorldOptions = {}): World {
     ...(options.clock === undefined ? {} : { clock: options.clock }),
   });
   const database = options.database ?? new MemoryDatabase(surroundings.random);
-  const memory = openMemory({ surroundings, database });
-  const stores = options.stores?.(memory) ?? memory;
+  const opened = options.opened ?? openMemory({ surroundings, database });
+  const stores = options.stores?.(opened) ?? opened;
   const factory = options.factory ?? scriptedFactory(options.script ?? ECHO);
   const runtime = createRuntime({
     stores,
     graphs: new Map([[factory.assistantId, factory]]),
-    surroundings,
+    surroundings: options.real ?? surroundings,
     settings: options.settings ?? {},
     hooks: options.hooks ?? {},
   });
