@@ -21,22 +21,23 @@ import { findRun } from './rows.ts';
 type Input<M extends keyof RunStore> = Parameters<RunStore[M]>[0];
 type Output<M extends keyof RunStore> = Awaited<ReturnType<RunStore[M]>>;
 
-const startRun = defineStatement((db, p: { runId: string; token: string; checkpointBefore: string | null; now: number }) =>
-  db
-    .updateTable('runs')
-    .set({
-      status: 'running',
-      attempt: sql<number>`attempt + 1`,
-      started_at: sql<number>`coalesce(started_at, ${p.now})`,
-      // The first attempt's head is the target of a rollback, whatever later attempts find.
-      checkpoint_before: sql<string>`coalesce(checkpoint_before, ${p.checkpointBefore})`,
-      updated_at: p.now,
-    })
-    .where('run_id', '=', p.runId)
-    .where('token', '=', p.token)
-    .where('acknowledged', '=', 0)
-    .where('status', '=', 'pending')
-    .where('cancel_action', 'is', null),
+const startRun = defineStatement(
+  (db, p: { runId: string; token: string; checkpointBefore: string | null; now: number }) =>
+    db
+      .updateTable('runs')
+      .set({
+        status: 'running',
+        attempt: sql<number>`attempt + 1`,
+        started_at: sql<number>`coalesce(started_at, ${p.now})`,
+        // The first attempt's head is the target of a rollback, whatever later attempts find.
+        checkpoint_before: sql<string>`coalesce(checkpoint_before, ${p.checkpointBefore})`,
+        updated_at: p.now,
+      })
+      .where('run_id', '=', p.runId)
+      .where('token', '=', p.token)
+      .where('acknowledged', '=', 0)
+      .where('status', '=', 'pending')
+      .where('cancel_action', 'is', null),
 );
 
 const finalizeRun = defineStatement(
