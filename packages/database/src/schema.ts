@@ -109,10 +109,10 @@ export interface FactsTable {
   seq: number;
   run_key: number | null;
   at: number;
-  /** First 16 bytes of SHA-256 of the fact's key: unique in the thread, so that a repeat writes nothing. */
+  /** First 12 bytes of SHA-256 of the fact's key: unique in the thread, so that a repeat writes nothing. */
   key_hash: Uint8Array;
   is_message: number;
-  /** JSON of a `FactBody`; messages stand as `{"$m":"<hash>"}`. */
+  /** See `log/compact.ts`; messages stand as references. */
   body: string;
 }
 

@@ -108,3 +108,16 @@ function unfold(head: string, shape: string) {
     nodes: nodes.map(([node, seen]): [string, [string, Version][]] => [node, seen.map(take)]),
   };
 }
+
+/** Metadata as LangGraph writes it at every step: `<source> <step>`. Anything else stays JSON. */
+const STEP = /^\{"source":"([a-z]+)","step":(-?\d{1,9}),"parents":\{\}\}$/;
+
+export function encodeMetadata(json: string): string {
+  return json.replace(STEP, '$1 $2');
+}
+
+export function decodeMetadata(stored: string): string {
+  if (stored.startsWith('{')) return stored;
+  const [source, step] = stored.split(' ');
+  return `{"source":"${source}","step":${step},"parents":{}}`;
+}

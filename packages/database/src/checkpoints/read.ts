@@ -3,10 +3,10 @@ import { defineScript, type Tx } from '../executor.ts';
 import { canonicalJson } from '../json.ts';
 import { findThreadKey } from '../keys.ts';
 import { ContentReader } from './content.ts';
-import { channelVersions, decodeHead, shapeOf } from './head.ts';
+import { channelVersions, decodeHead, decodeMetadata, shapeOf } from './head.ts';
 import { idFromBytes, idToBytes } from './ids.ts';
 import { channelOf, checkpointAt, findNamespace, listCheckpoints, newestCheckpoint, writesOf } from './statements.ts';
-import { decodeWrites, mergeWrites, type StoredWrite } from './writes.ts';
+import { decodeWrites, longPath, mergeWrites, type StoredWrite, shapeOfBody } from './writes.ts';
 
 type Input<M extends keyof CheckpointStore> = CheckpointStore[M] extends
   | ((input: infer I) => Promise<unknown>)
@@ -67,7 +67,7 @@ export const list = defineScript(
       });
       for (const row of rows) {
         if (found.length >= limit) break;
-        if (!matches(row.metadata, wanted)) continue;
+        if (!matches(decodeMetadata(row.metadata), wanted)) continue;
         let reader = readers.get(row.thread_key);
         if (reader === undefined) {
           reader = new ContentReader(tx, row.thread_key);
@@ -101,7 +101,7 @@ async function assemble(tx: Tx, reader: ContentReader, place: Place, row: Row): 
     const stored = await tx.first(channelOf, { nsKey, name, version });
     if (stored !== undefined) channels.push({ name, version, value: stored.value });
   }
-  const writes = await pendingWrites(tx, nsKey, row.checkpoint_id);
+  const writes = await pendingWrites(tx, reader, nsKey, row.checkpoint_id);
   const { jsons, messages } = await reader.read([
     ...channels.map(({ value }) => value),
     ...writes.map(({ write }) => (write.kind === 0 ? write.value : 'null')),
@@ -112,7 +112,7 @@ async function assemble(tx: Tx, reader: ContentReader, place: Place, row: Row): 
     checkpointId,
     parentId: row.parent_id === null ? null : idFromBytes(row.parent_id),
     checkpoint: decodeHead(row.head, shape, checkpointId),
-    metadata: row.metadata,
+    metadata: decodeMetadata(row.metadata),
     channels: channels.map(({ name, version }, index) => ({ name, version, json: jsons[index] ?? 'null' })),
     writes: writes.map(({ taskId, taskPath, write }, index) => ({
       taskId,
@@ -134,17 +134,29 @@ interface PendingWrite {
 }
 
 /** Writes beside a checkpoint, those of later runs over those of earlier ones, in the order of task path, task and index. */
-async function pendingWrites(tx: Tx, nsKey: number, checkpointId: Uint8Array): Promise<PendingWrite[]> {
+async function pendingWrites(
+  tx: Tx,
+  reader: ContentReader,
+  nsKey: number,
+  checkpointId: Uint8Array,
+): Promise<PendingWrite[]> {
   const tasks = new Map<string, { taskPath: string; writes: readonly StoredWrite[] }>();
   for (const row of await tx.all(writesOf, { nsKey, checkpointId })) {
     const taskId = idFromBytes(row.task_id);
     const standing = tasks.get(taskId)?.writes ?? [];
-    tasks.set(taskId, { taskPath: row.task_path, writes: mergeWrites(standing, decodeWrites(row.body), false) });
+    const writes = mergeWrites(standing, await readWrites(reader, row.body), false);
+    tasks.set(taskId, { taskPath: longPath(row.task_path), writes });
   }
   return [...tasks]
     .map(([taskId, { taskPath, writes }]) => ({ taskId, taskPath, writes }))
     .sort((a, b) => compareText(a.taskPath, b.taskPath) || compareText(a.taskId, b.taskId))
     .flatMap(({ taskId, taskPath, writes }) => writes.map((write) => ({ taskId, taskPath, write })));
+}
+
+/** The writes of one row. */
+export async function readWrites(reader: ContentReader, body: string): Promise<StoredWrite[]> {
+  const [shape = '[]'] = await reader.texts([shapeOfBody(body)]);
+  return decodeWrites(body, shape);
 }
 
 const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);

@@ -6,11 +6,11 @@ import { appendFacts } from '../log/append.ts';
 import { storeText } from '../messages.ts';
 import { mirrorTitle } from '../threads/title.ts';
 import { ContentReader, ContentWriter } from './content.ts';
-import { encodeHead } from './head.ts';
+import { encodeHead, encodeMetadata } from './head.ts';
 import { idToBytes } from './ids.ts';
 import { copy, prune, remove, rollback } from './maintenance.ts';
 import { appendList, isMessageList } from './numbers.ts';
-import { list, load } from './read.ts';
+import { list, load, readWrites } from './read.ts';
 import {
   channelOf,
   namespaceKey,
@@ -20,7 +20,7 @@ import {
   runKeyOf,
   writesOfTask,
 } from './statements.ts';
-import { decodeWrites, encodeWrites, mergeWrites, type StoredWrite } from './writes.ts';
+import { encodeWrites, mergeWrites, type StoredWrite, shapeOfWrites, shortPath } from './writes.ts';
 
 type Outcome = Fenced<object> | Incomplete;
 type Channel = CheckpointPut['channels'][number];
@@ -52,7 +52,7 @@ const put = defineScript('checkpoints.put', 'write', async (tx, input: Checkpoin
     checkpointId: idToBytes(input.checkpointId),
     parentId: input.parentId === null ? null : idToBytes(input.parentId),
     head: 'whole' in encoded ? encoded.whole : encoded.head(await storeText(tx, key, encoded.shape)),
-    metadata: input.metadata,
+    metadata: encodeMetadata(input.metadata),
   });
   await mirrorTitle(tx, input);
   if (facts.length > 0) await appendFacts(tx, { threadId, runId: fence?.runId ?? null, facts, now });
@@ -107,8 +107,13 @@ const putWrites = defineScript('checkpoints.putWrites', 'write', async (tx, inpu
     runKey: await runKeyOf(tx, fence?.runId ?? null, key),
   };
   const standing = await tx.first(writesOfTask, place);
-  const merged = mergeWrites(standing === undefined ? [] : decodeWrites(standing.body), added, input.replace);
-  await tx.run(putWritesOf, { ...place, taskPath: input.taskPath, body: encodeWrites(merged) });
+  const merged = mergeWrites(
+    standing === undefined ? [] : await readWrites(new ContentReader(tx, key), standing.body),
+    added,
+    input.replace,
+  );
+  const shape = await storeText(tx, key, shapeOfWrites(merged));
+  await tx.run(putWritesOf, { ...place, taskPath: shortPath(input.taskPath), body: encodeWrites(merged, shape) });
   if (facts.length > 0) await appendFacts(tx, { threadId, runId: fence?.runId ?? null, facts, now });
   return { outcome: 'ok' };
 });

@@ -1,11 +1,13 @@
 import { defineStatement, type Tx } from '../executor.ts';
+import { expandFact } from '../log/compact.ts';
 import { hashText } from '../messages.ts';
 import { referencesIn } from '../references.ts';
 import { ContentReader, outlineOf } from './content.ts';
 import { channelVersions, shapeOf } from './head.ts';
 import { rangesIn } from './numbers.ts';
+import { readWrites } from './read.ts';
 import { namespacesOf } from './statements.ts';
-import { decodeWrites } from './writes.ts';
+import { shapeOfBody } from './writes.ts';
 
 /**
  * Removes what a deletion of checkpoints or writes left behind: channel values that no checkpoint names, namespaces without
@@ -90,7 +92,8 @@ async function sweepNamespace(tx: Tx, reader: ContentReader, nsKey: number, used
   }
   const bodies = await tx.all(bodiesOf, { nsKey });
   for (const { body } of bodies) {
-    for (const write of decodeWrites(body)) if (write.kind === 0) values.push(write.value);
+    used.add(shapeOfBody(body));
+    for (const write of await readWrites(reader, body)) if (write.kind === 0) values.push(write.value);
   }
   if (heads.length === 0 && bodies.length === 0) await tx.run(deleteNamespace, { nsKey });
   return values;
@@ -115,7 +118,7 @@ async function spareMentioned(tx: Tx, key: number, left: Map<string, number>): P
   spare((await tx.all(results, { key })).map((row) => row.result ?? ''));
   for (let after = 0; left.size > 0; ) {
     const rows = await tx.all(factBodies, { key, after, limit: CHUNK });
-    spare(rows.map((row) => row.body));
+    spare(rows.map((row) => expandFact(row.body)));
     if (rows.length < CHUNK) break;
     after = rows.at(-1)?.seq ?? after;
   }

@@ -1,8 +1,12 @@
-import { createHash } from 'node:crypto';
+import { hash as digest } from 'node:crypto';
 import type { NewFact } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineStatement, type Tx } from '../executor.ts';
 import { threadKey } from '../keys.ts';
+import { compactFact } from './compact.ts';
+
+/** Of a key's SHA-256: 96 bits tell the keys of one thread apart. */
+const KEY_BYTES = 12;
 
 /** Locks the thread's counter row until the end of the transaction, so that numbers are dense under any concurrency. */
 const lockHead = defineStatement((db, p: { key: number }) =>
@@ -73,9 +77,9 @@ export async function appendFacts(
       seq: head + 1,
       runKey,
       at: input.now,
-      hash: createHash('sha256').update(fact.key).digest().subarray(0, 16),
+      hash: digest('sha256', fact.key, 'buffer').subarray(0, KEY_BYTES),
       isMessage: fact.body.kind === 'message' ? 1 : 0,
-      body: JSON.stringify(fact.body),
+      body: compactFact(fact.body),
     });
   }
   if (head > before) {

@@ -4,6 +4,7 @@ import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { fenceRun } from '../fence.ts';
 import { resolveReferences } from '../references.ts';
 import { appendFacts } from './append.ts';
+import { expandFact } from './compact.ts';
 
 type Input<M extends keyof Log> = Parameters<Log[M]>[0];
 
@@ -114,7 +115,7 @@ async function resolved(tx: Tx, threadId: string, rows: readonly FactRow[]): Pro
   const bodies = await resolveReferences(
     tx,
     threadId,
-    rows.map((row) => row.body),
+    rows.map((row) => expandFact(row.body)),
   );
   return rows.map((row, index) => ({ seq: row.seq, runId: row.run_id, at: row.at, body: bodies[index] ?? row.body }));
 }

@@ -88,11 +88,13 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
     this.packer = options.packer ?? new Packer();
   }
 
-  /** Versions grow in text order; the random end keeps two branches of one parent from sharing a (channel, version). */
+  /**
+   * Versions grow in text order, and the random end keeps two branches of one parent from sharing a (channel, version). A version
+   * is the number of digits, the digits of a counter, the random end: short, because a checkpoint names a dozen.
+   */
   override getNextVersion(current: string | number | undefined): string {
-    const number =
-      current === undefined ? 0 : typeof current === 'number' ? current : Number.parseInt(current.slice(0, 5), 36);
-    return `${(number + 1).toString(36).padStart(5, '0')}${randomText(this.#surroundings.random.next())}`;
+    const digits = (counterOf(current) + 1).toString(36);
+    return `${digits.length.toString(36)}${digits}${randomText(this.#surroundings.random.next())}`;
   }
 
   override async put(
@@ -402,6 +404,12 @@ function missing(key: string, who: string): ReindeerError {
 function sendsOf(values: Record<string, unknown>): readonly unknown[] {
   const sends = values[TASKS];
   return Array.isArray(sends) ? sends : [];
+}
+
+function counterOf(version: string | number | undefined): number {
+  if (version === undefined) return 0;
+  if (typeof version === 'number') return version;
+  return Number.parseInt(version.slice(1, 1 + Number.parseInt(version.slice(0, 1), 36)), 36);
 }
 
 const RANDOM_SPACE = 36 ** 5;
