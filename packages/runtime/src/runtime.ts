@@ -56,6 +56,9 @@ export interface Runtime {
   stats(): RuntimeStats;
 }
 
+/** How long readers have to hear the end of runs when the process stops (5.4). */
+const STREAMS_MS = 1_000;
+
 export function createRuntime(parts: RuntimeParts): Runtime {
   const { stores, graphs, surroundings } = parts;
   const settings: RuntimeSettings = { ...DEFAULT_SETTINGS, ...parts.settings };
@@ -128,6 +131,7 @@ export function createRuntime(parts: RuntimeParts): Runtime {
       local.stop({ kind: 'fenced' });
       local.effects.abandon();
     }
+    await streams.drain(Math.min(STREAMS_MS, left()));
     streams.stop();
     await keeper.stop();
     return { unfinished };

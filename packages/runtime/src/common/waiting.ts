@@ -35,14 +35,51 @@ export async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal)
 /** A wake-up shared by any number of waiters: `next()` resolves at the next `ring()`. Take it before looking, then wait. */
 export class Bell {
   #current = Promise.withResolvers<void>();
+  readonly #listeners = new Set<() => void>();
 
   next(): Promise<void> {
     return this.#current.promise;
+  }
+
+  /** Calls `listener` at every ring until the returned function is called. It must not throw. */
+  listen(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => {
+      this.#listeners.delete(listener);
+    };
   }
 
   ring(): void {
     const rung = this.#current;
     this.#current = Promise.withResolvers<void>();
     rung.resolve();
+    for (const listener of this.#listeners) listener();
+  }
+}
+
+/**
+ * One waiter that is woken from several sides, for its whole life: cheaper than a timer and an abort listener for every wait. A wake
+ * that comes while nobody waits counts for the next `wait`.
+ */
+export class Sleeper {
+  #awake = false;
+  #resolve: (() => void) | null = null;
+
+  readonly wake = (): void => {
+    this.#awake = true;
+    this.#resolve?.();
+    this.#resolve = null;
+  };
+
+  /** Wakes from now on count. */
+  doze(): void {
+    this.#awake = false;
+  }
+
+  wait(): Promise<void> {
+    if (this.#awake) return Promise.resolve();
+    return new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
   }
 }

@@ -16,6 +16,9 @@ const named = (mode: string, ns: string): string => (ns === '' ? mode : `${mode}
 /** Texts of facts, shared by all readers of one feed (the fact objects are). */
 const texts = new WeakMap<Fact, string>();
 
+/** Texts of messages and chunks, likewise: a message object belongs to one fact or frame of one run. */
+const tuples = new WeakMap<WireMessage, string>();
+
 function factText(fact: Fact, make: () => Json): string {
   let text = texts.get(fact);
   if (text === undefined) {
@@ -168,7 +171,11 @@ export class MessageProjection {
   }
 
   #tuple(message: WireMessage, ns: string, metadata: TokenFrame['metadata']): Projected {
-    const data = JSON.stringify([message, this.#metadata(ns, metadata)]);
+    let data = tuples.get(message);
+    if (data === undefined) {
+      data = JSON.stringify([message, this.#metadata(ns, metadata)]);
+      tuples.set(message, data);
+    }
     return { event: named('messages', ns), data };
   }
 

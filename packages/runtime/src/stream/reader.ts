@@ -1,4 +1,5 @@
 import type {
+  Clock,
   Fact,
   FactBody,
   GraphFactory,
@@ -10,6 +11,7 @@ import type {
   WireMessage,
 } from '@reindeer/protocol';
 import { formatCursor, resolveCursor } from '@reindeer/protocol';
+import { Sleeper } from '../common/waiting.ts';
 import {
   type Knowledge,
   MessageProjection,
@@ -46,6 +48,45 @@ export interface ReaderInput {
 function idOfMessage(body: FactBody): string | null {
   if (body.kind !== 'message' || !('type' in body.message)) return null;
   return body.message.id ?? null;
+}
+
+/** Says when a stream was quiet for `everyMs`; one timer for the life of a reader. */
+class Pulse {
+  readonly #clock: Clock;
+  readonly #everyMs: number;
+  readonly #stopped = new AbortController();
+  #quietSince: number;
+
+  constructor(clock: Clock, everyMs: number, wake: () => void) {
+    this.#clock = clock;
+    this.#everyMs = everyMs;
+    this.#quietSince = clock.monotonic();
+    this.#beat(wake).catch(() => undefined);
+  }
+
+  /** Something was sent. */
+  delay(): void {
+    this.#quietSince = this.#clock.monotonic();
+  }
+
+  /** Is a heartbeat due? Counts it as sent. */
+  isDue(): boolean {
+    if (this.#clock.monotonic() - this.#quietSince < this.#everyMs) return false;
+    this.delay();
+    return true;
+  }
+
+  stop(): void {
+    this.#stopped.abort();
+  }
+
+  async #beat(wake: () => void): Promise<void> {
+    for (;;) {
+      const left = this.#quietSince + this.#everyMs - this.#clock.monotonic();
+      if (left <= 0) wake();
+      await this.#clock.sleep(left <= 0 ? this.#everyMs : left, this.#stopped.signal);
+    }
+  }
 }
 
 /** Messages of which a resuming client is assumed to have everything. */
@@ -162,43 +203,31 @@ export class StreamReader {
   }
 
   async *#follow(seat: Seat, over: AbortSignal): AsyncGenerator<StreamItem> {
-    const { clock } = this.#parts.surroundings;
-    const { heartbeatMs } = this.#input;
-    let quietSince = clock.monotonic();
-    while (!over.aborted) {
-      const rung = seat.feed.bell.next();
-      const step = await this.#step(seat);
-      if (step !== null) {
-        for (const item of step) {
-          yield item;
-          if (over.aborted) return;
+    const sleeper = new Sleeper();
+    const pulse = new Pulse(this.#parts.surroundings.clock, this.#input.heartbeatMs, sleeper.wake);
+    const unlisten = seat.feed.bell.listen(sleeper.wake);
+    over.addEventListener('abort', sleeper.wake, { once: true });
+    try {
+      while (!over.aborted) {
+        sleeper.doze();
+        const step = await this.#step(seat);
+        if (step === null) {
+          if (pulse.isDue()) yield 'heartbeat';
+          else await sleeper.wait();
+          continue;
         }
-        if (step.length > 0) quietSince = clock.monotonic();
-        if (step.at(-1)?.event === 'end') return;
-        continue;
+        for (const item of step) {
+          if (over.aborted) return;
+          yield item;
+          pulse.delay();
+          if (item.event === 'end') return;
+        }
       }
-      const left = quietSince + heartbeatMs - clock.monotonic();
-      if (left > 0 && (await this.#wait(rung, left, over))) continue;
-      if (over.aborted) return;
-      yield 'heartbeat';
-      quietSince = clock.monotonic();
+    } finally {
+      pulse.stop();
+      unlisten();
+      over.removeEventListener('abort', sleeper.wake);
     }
-  }
-
-  /** True when the bell rang; false after `milliseconds`, or when the reader must go. */
-  async #wait(rung: Promise<void>, milliseconds: number, over: AbortSignal): Promise<boolean> {
-    const timer = new AbortController();
-    const stop = () => timer.abort();
-    over.addEventListener('abort', stop, { once: true });
-    if (over.aborted) stop();
-    const late = this.#parts.surroundings.clock.sleep(milliseconds, timer.signal).then(
-      () => false,
-      () => false,
-    );
-    const heard = await Promise.race([rung.then(() => true), late]);
-    over.removeEventListener('abort', stop);
-    timer.abort();
-    return heard && !over.aborted;
   }
 
   /** The events of the next position; null when there is none yet. */

@@ -1,5 +1,5 @@
 import type { Log, Surroundings } from '@reindeer/protocol';
-import { Bell } from '../common/waiting.ts';
+import { Bell, settledWithin } from '../common/waiting.ts';
 import type { RuntimeSettings } from '../settings.ts';
 import { pollFeed, RunFeed } from './feed.ts';
 import { TokenHub } from './token-hub.ts';
@@ -32,6 +32,8 @@ export class RunStreams {
   readonly #heads = new Map<string, number>();
   readonly #unsubscribe: () => void;
   readonly #over = new AbortController();
+  /** Rings when a run's last reader leaves. */
+  readonly #left = new Bell();
 
   constructor(parts: {
     log: Log;
@@ -102,12 +104,23 @@ export class RunStreams {
         channel.poll = null;
         channel.feed = null;
         this.#sweep(runId, channel);
+        this.#left.ring();
       },
     };
   }
 
   readersOf(runId: string): number {
     return this.#channels.get(runId)?.feed?.readers ?? 0;
+  }
+
+  /** Lets the readers of runs that ended here hear the end, at most `timeoutMs`; those of other processes' runs are not waited for. */
+  async drain(timeoutMs: number): Promise<void> {
+    const { clock } = this.#surroundings;
+    const deadline = clock.monotonic() + timeoutMs;
+    const hearing = () => [...this.#channels.values()].some(({ hub, feed }) => hub?.closed === true && feed !== null);
+    while (hearing() && clock.monotonic() < deadline) {
+      await settledWithin(clock, this.#left.next(), deadline - clock.monotonic());
+    }
   }
 
   /** Ends every reader and lets go of the log. Idempotent. */

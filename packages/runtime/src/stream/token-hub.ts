@@ -29,6 +29,12 @@ interface Folded {
   readonly chunks: readonly WireMessage[];
 }
 
+/** Characters of a chunk, roughly; plain text is by far the most frequent. */
+function sizeOf(chunk: WireMessage): number {
+  const { content, ...rest } = chunk;
+  return (typeof content === 'string' ? content.length : JSON.stringify(content).length) + JSON.stringify(rest).length;
+}
+
 interface Message {
   readonly id: string;
   readonly ns: string;
@@ -138,6 +144,8 @@ export class TokenHub implements TokenSink {
       chunks.push(...frame.chunks);
       last = frame;
     }
+    // The frame itself where there is only one, so that readers share its text.
+    if (last === first) return { frame: first, startOver: false };
     return { frame: { ...first, position: last.position, chunks: mergeAll(chunks) }, startOver: false };
   }
 
@@ -183,7 +191,7 @@ export class TokenHub implements TokenSink {
         this.#count += 1;
         const position = { seq: this.#head, n: this.#count };
         message.first ??= position;
-        const size = JSON.stringify(chunk).length;
+        const size = sizeOf(chunk);
         message.size += size;
         this.#characters += size;
         this.#frames.push({
