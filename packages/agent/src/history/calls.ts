@@ -12,6 +12,19 @@ export interface Call {
   readonly problem: string | null;
 }
 
+/** Do the structured calls of a message say everything, in good form? Costs nothing beyond looking. */
+export function hasCleanCalls(message: AIMessage): boolean {
+  const calls = message.tool_calls ?? [];
+  for (const [index, call] of calls.entries()) {
+    if (!call.name || !call.id || !isRecord(call.args)) return false;
+    for (let other = 0; other < index; other++) if (calls[other]?.id === call.id) return false;
+  }
+  const invalid = message.invalid_tool_calls ?? [];
+  if (invalid.length > 0 && !invalid.every(({ id }) => calls.some((call) => call.id === id))) return false;
+  if (message.additional_kwargs.tool_calls !== undefined) return false;
+  return typeof message.content === 'string' || !hasForeignBlocks(message, new Set(calls.map((call) => call.id ?? '')));
+}
+
 interface Found {
   readonly id: string;
   readonly name: string;

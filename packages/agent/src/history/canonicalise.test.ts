@@ -2,7 +2,7 @@ import { AIMessage, type BaseMessage, HumanMessage, SystemMessage, ToolMessage }
 import { verifies } from '@reindeer/testkit';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { canonicalise } from './canonicalise.ts';
+import { canonicalise, isInOrder, paired } from './canonicalise.ts';
 import { sizeOf } from './fit.ts';
 
 const LIMITS = { maxCharacters: 1_000_000 };
@@ -282,6 +282,17 @@ describe('properties', () => {
     fc.assert(
       fc.property(history, (messages) => {
         expect(problems(canonicalise(messages, LIMITS))).toEqual([]);
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  test('what the quick look passes, the general case leaves alone', () => {
+    fc.assert(
+      fc.property(history, (messages) => {
+        const once = paired(messages);
+        if (isInOrder(messages)) expect(once).toBe(messages);
+        expect(paired(once)).toBe(once);
       }),
       { numRuns: 2_000 },
     );

@@ -1,6 +1,6 @@
 import { type AIMessage, type BaseMessage, HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { isAi, isHuman, isTool } from '../loop/messages.ts';
-import { type Call, cleanedCalls } from './calls.ts';
+import { type Call, cleanedCalls, hasCleanCalls } from './calls.ts';
 import { fitted } from './fit.ts';
 
 export interface HistoryLimits {
@@ -26,7 +26,29 @@ const EMPTY = '(empty message)';
  * A history that is fine already is answered as the very same array.
  */
 export function canonicalise(messages: readonly BaseMessage[], limits: HistoryLimits): readonly BaseMessage[] {
-  return fitted(paired(messages), limits.maxCharacters);
+  return fitted(isInOrder(messages) ? messages : paired(messages), limits.maxCharacters);
+}
+
+/** The common case, seen in one pass without copies: every message well formed, every call answered right behind its message. */
+export function isInOrder(messages: readonly BaseMessage[]): boolean {
+  let spoken = false;
+  for (let position = 0; position < messages.length; position++) {
+    const message = messages[position];
+    if (message === undefined || isTool(message)) return false;
+    if (isHuman(message)) {
+      spoken = true;
+      if (isEmpty(message)) return false;
+    } else if (isAi(message)) {
+      if (!spoken || !hasCleanCalls(message)) return false;
+      const calls = message.tool_calls ?? [];
+      if (calls.length === 0 && isEmpty(message)) return false;
+      for (const call of calls) {
+        const answer = messages[++position];
+        if (!isTool(answer) || answer.tool_call_id !== call.id) return false;
+      }
+    }
+  }
+  return true;
 }
 
 /** A model message with its calls, each with the result that was found for it. */
@@ -36,7 +58,8 @@ interface Asked {
   readonly results: (ToolMessage | undefined)[];
 }
 
-function paired(messages: readonly BaseMessage[]): readonly BaseMessage[] {
+/** The general case: collects the calls and results of the whole history and writes them out in order. */
+export function paired(messages: readonly BaseMessage[]): readonly BaseMessage[] {
   const asked = collect(messages);
   const output: BaseMessage[] = [];
   let spoken = false;

@@ -32,10 +32,41 @@ export function finishedMessage(chunk: AIMessageChunk, id: string | undefined = 
     ...(chunk.name === undefined ? {} : { name: chunk.name }),
     additional_kwargs: chunk.additional_kwargs,
     response_metadata: chunk.response_metadata,
-    tool_calls: chunk.tool_calls ?? [],
-    invalid_tool_calls: chunk.invalid_tool_calls ?? [],
+    ...callsOf(chunk),
     ...(chunk.usage_metadata === undefined ? {} : { usage_metadata: chunk.usage_metadata }),
   });
+}
+
+/**
+ * The calls of a finished stream, read strictly. LangChain reads unfinished JSON too: right while a call is streaming, but at its
+ * end it would run a call whose arguments were cut off, such as half a file. And it counts a call without an id as unreadable.
+ */
+function callsOf(chunk: AIMessageChunk): Pick<AIMessage, 'tool_calls' | 'invalid_tool_calls'> {
+  const pieces = chunk.tool_call_chunks ?? [];
+  if (pieces.length === 0)
+    return { tool_calls: chunk.tool_calls ?? [], invalid_tool_calls: chunk.invalid_tool_calls ?? [] };
+  const calls: NonNullable<AIMessage['tool_calls']> = [];
+  const invalid: NonNullable<AIMessage['invalid_tool_calls']> = [];
+  for (const { name = '', args = '', id } of pieces) {
+    const known = id === undefined ? {} : { id };
+    const read = readArguments(args);
+    if (read === null) invalid.push({ type: 'invalid_tool_call', name, args, ...known, error: 'cut off or malformed' });
+    else calls.push({ type: 'tool_call', name, args: read, ...known });
+  }
+  return { tool_calls: calls, invalid_tool_calls: invalid };
+}
+
+/** Arguments as an object; empty text means none; null when it is no JSON object. */
+export function readArguments(text: string): Record<string, unknown> | null {
+  if (text.trim() === '') return {};
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : null;
+  } catch {
+    return null;
+  }
 }
 
 /** Sets an id on a message that has none; the id must exist before the message is stored, or a replay would make a second one. */

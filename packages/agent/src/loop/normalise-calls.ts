@@ -1,5 +1,6 @@
 import type { AIMessage } from '@langchain/core/messages';
 import type { Random } from '@reindeer/protocol';
+import { readArguments } from './messages.ts';
 
 /** The name that a call without one gets. */
 export const UNKNOWN_TOOL = 'unknown_tool';
@@ -10,8 +11,15 @@ export const UNKNOWN_TOOL = 'unknown_tool';
  * Changes the message, which nobody has stored yet.
  */
 export function normaliseCalls(message: AIMessage, random: Random): AIMessage {
-  const calls = message.tool_calls ?? [];
-  const invalid = message.invalid_tool_calls ?? [];
+  const calls = [...(message.tool_calls ?? [])];
+  const invalid: NonNullable<AIMessage['invalid_tool_calls']> = [];
+  for (const call of message.invalid_tool_calls ?? []) {
+    // A client that does not stream may count a call as unreadable only because it has no id.
+    const args = typeof call.args === 'string' && call.args !== '' ? readArguments(call.args) : null;
+    if (args === null) invalid.push(call);
+    else
+      calls.push({ type: 'tool_call', name: call.name ?? '', args, ...(call.id === undefined ? {} : { id: call.id }) });
+  }
   if (calls.length === 0 && invalid.length === 0) return message;
   const seen = new Set<string>();
   const idOf = (id: string | undefined | null): string => {

@@ -2,6 +2,7 @@ import { type BaseMessage, ToolMessage } from '@langchain/core/messages';
 import { DynamicStructuredTool, DynamicTool, type StructuredToolInterface } from '@langchain/core/tools';
 import { Command, END, isCommand, isGraphBubbleUp } from '@langchain/langgraph';
 import { ReindeerError, type ToolOutcome } from '@reindeer/protocol';
+import { directBody } from '../tools/define.ts';
 import { toolErrorText } from '../tools/error-text.ts';
 import { checkedArguments } from './arguments.ts';
 import { JUMP } from './channels.ts';
@@ -146,7 +147,16 @@ async function invoke(
   call: ToolCall,
   config: NodeConfig,
 ): Promise<unknown> {
-  const toolCall = { ...request.toolCall, args, id: call.id ?? '', type: 'tool_call' as const };
+  const direct = directBody(tool);
+  // Straight into a tool of ours: LangChain's way there checks the arguments a second time and sets up tracing.
+  if (direct !== null)
+    return direct(args, {
+      toolCallId: call.id ?? '',
+      ...(config.configurable === undefined ? {} : { configurable: config.configurable }),
+      ...(config.signal === undefined ? {} : { signal: config.signal }),
+      ...(config.context === undefined ? {} : { context: config.context as Record<string, unknown> }),
+    });
+  const toolCall = { ...request.toolCall, id: call.id ?? '', type: 'tool_call' as const };
   const { signal, ...rest } = config;
   return tool.invoke(
     toolCall as never,

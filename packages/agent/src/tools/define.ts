@@ -67,16 +67,26 @@ export function defineTool<Schema extends z.ZodObject>(definition: ToolDefinitio
     }
   };
   // The class itself, not LangChain's `tool()`: its promise then is the body's own, which an abort does not cut off (D6).
-  return new DynamicStructuredTool({
+  const made = new DynamicStructuredTool({
     name,
     description,
     schema,
     metadata: { repeatable, abortable: true },
     func: (args: unknown, _manager: unknown, config: unknown) => body(args as z.infer<Schema>, config as CallConfig),
-  } as never) as unknown as StructuredToolInterface;
+  } as never);
+  return Object.assign(made, { [DIRECT]: body }) as unknown as StructuredToolInterface;
 }
 
-interface CallConfig {
+/** The body of a tool of ours, for a caller that has checked the arguments itself. */
+const DIRECT = Symbol('direct');
+export type DirectBody = (args: Record<string, unknown>, config: CallConfig) => Promise<ToolMessage | Command>;
+
+/** Null for a tool that was not made by `defineTool`. */
+export function directBody(tool: StructuredToolInterface): DirectBody | null {
+  return (tool as unknown as { [DIRECT]?: DirectBody })[DIRECT] ?? null;
+}
+
+export interface CallConfig {
   readonly configurable?: Record<string, unknown>;
   readonly context?: Record<string, unknown>;
   readonly toolCallId?: string;
