@@ -2,6 +2,7 @@ import {
   journalContract,
   logContract,
   type OpenedStores,
+  retryContract,
   runStoreContract,
   testSurroundings,
   threadStoreContract,
@@ -18,3 +19,4 @@ runStoreContract('sqlite', open, { modelRuns: 30 });
 logContract('sqlite', open);
 journalContract('sqlite', open);
 threadStoreContract('sqlite', open);
+retryContract('sqlite', open);

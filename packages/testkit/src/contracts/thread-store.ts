@@ -1,3 +1,4 @@
+import { NO_USAGE } from '@reindeer/protocol';
 import { describe, expect, test } from 'vitest';
 import type { Scene, StoresFactory } from './scene.ts';
 import { checkpointPut, packed, scenes, T0 } from './scene.ts';
@@ -73,6 +74,20 @@ export function threadStoreContract(name: string, factory: StoresFactory): void 
       await expect(await status()).toBe('idle');
       await s.ended('timeout', { now: T0 + 2 });
       expect(await status()).toBe('error');
+      // A run that ended well because its graph asks something leaves the thread waiting for the answer.
+      const asking = await s.running({ now: T0 + 2 });
+      await s.a.runs.finalize({
+        fence: asking.fence,
+        status: 'success',
+        error: null,
+        stopReason: 'interrupt',
+        usage: NO_USAGE,
+        unlessCancelled: true,
+        now: T0 + 2,
+      });
+      expect(await status()).toBe('interrupted');
+      await s.ended('success', { now: T0 + 2 });
+      expect(await status()).toBe('idle');
       await s.ended('interrupted', { now: T0 + 3 });
       expect(await status()).toBe('interrupted');
       const reserved = await s.admit({ kind: 'checkpoint_write', now: T0 + 4 });

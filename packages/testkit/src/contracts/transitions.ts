@@ -40,6 +40,21 @@ export function transitionContract(factory: StoresFactory): void {
       expect(await s.history()).toEqual([`${run.runId} pending 0`, `${run.runId} running 1`, `${run.runId} running 2`]);
     });
 
+    test('without a captured state before leaves none, and does not take a later one for it', async () => {
+      const s = await scene();
+      const { run, fence } = await s.admit();
+      expect(await s.a.runs.start({ fence, checkpointBefore: null, now: T0 })).toMatchObject({
+        outcome: 'started',
+        run: { checkpointBefore: null, attempt: 1 },
+      });
+      const [claimed] = await s.claim({ deadOwners: ['owner-a'] });
+      const again = { runId: run.runId, token: claimed?.token ?? '' };
+      expect(await s.b.runs.start({ fence: again, checkpointBefore: null, now: T0 })).toMatchObject({
+        outcome: 'started',
+        run: { checkpointBefore: null, attempt: 2 },
+      });
+    });
+
     test('finds a cancel that came first, and a newer run that replaced it', verifies('RA-31'), async () => {
       const s = await scene();
       const one = await s.admit();
