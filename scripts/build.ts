@@ -23,10 +23,11 @@ async function fingerprint(): Promise<string> {
   return hash.digest('hex');
 }
 
-/** Worker threads start from a file of their own: `database/src/sqlite/worker.ts` → `database-worker.js`, `sandbox/…/grep-worker.ts` → `sandbox-grep-worker.js`. */
+/** Worker threads start from a file of their own: `database/src/sqlite/worker.ts` → `database-worker.js`. They are the ones with a parent port. */
 async function workerEntries(): Promise<Record<string, string>> {
   const entries: Record<string, string> = {};
   for await (const file of glob('packages/*/src/**/{worker,*-worker}.ts', { cwd: root })) {
+    if (!(await readFile(join(root, file), 'utf8')).includes('parentPort')) continue;
     const name = `${file.split('/')[1]}-${basename(file, '.ts')}`;
     if (entries[name] !== undefined)
       throw new Error(`two workers would be called ${name}.js: ${entries[name]} and ${file}`);
