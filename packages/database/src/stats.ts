@@ -9,6 +9,12 @@ export interface TableStats {
   readonly bytes: number;
 }
 
+export interface StoredStats {
+  readonly tables: readonly TableStats[];
+  /** Size of the database file, with what still stands in the write-ahead log moved into it. */
+  readonly fileBytes: number;
+}
+
 /** From SQLite's own page statistics. Reads the whole file: for measurements, not for serving. */
 const tables = defineStatement((db, _p: object) =>
   db
@@ -30,8 +36,20 @@ const tables = defineStatement((db, _p: object) =>
     .orderBy('tables.name'),
 );
 
+const size = defineStatement((db, _p: object) =>
+  db
+    .selectFrom([
+      sql<{ page_count: number }>`pragma_page_count`.as('count'),
+      sql<{ page_size: number }>`pragma_page_size`.as('size'),
+    ])
+    .select(sql<number>`count.page_count * size.page_size`.as('bytes')),
+);
+
 export const statsScripts = {
-  'database.stats': defineScript('database.stats', 'read', async (tx, _input: object): Promise<TableStats[]> => {
-    return (await tx.all(tables, {})).map(({ name, rows, bytes }) => ({ name, rows, bytes }));
+  'database.stats': defineScript('database.stats', 'read', async (tx, _input: object): Promise<StoredStats> => {
+    return {
+      tables: (await tx.all(tables, {})).map(({ name, rows, bytes }) => ({ name, rows, bytes })),
+      fileBytes: (await tx.first(size, {}))?.bytes ?? 0,
+    };
   }),
 };

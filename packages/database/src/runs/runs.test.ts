@@ -18,7 +18,21 @@ const rows = defineStatement((db, _p: object) =>
     sql<number>`(select count(*) from run_leases)`.as('leases'),
   ]),
 );
+const times = defineStatement((db, _p: object) =>
+  db
+    .selectFrom(['runs', 'run_leases', 'facts', 'threads'])
+    .select([
+      sql<string>`typeof(runs.created_at) || typeof(expires_at) || typeof(facts.at) || typeof(threads.updated_at)`.as(
+        'types',
+      ),
+      'runs.created_at as run',
+      'expires_at as lease',
+      'facts.at as fact',
+      'threads.updated_at as thread',
+    ]),
+);
 const extra = {
+  'test.times': defineScript('test.times', 'read', async (tx, _input: object) => ({ ...(await tx.first(times, {})) })),
   'test.action': defineScript('test.action', 'write', (tx, input: { action: string }) => tx.run(setAction, input)),
   'test.dropLeases': defineScript('test.dropLeases', 'write', (tx, _input: object) => tx.run(dropLeases, {})),
   'test.rows': defineScript('test.rows', 'read', async (tx, _input: object) => ({ ...(await tx.first(rows, {})) })),
@@ -135,8 +149,34 @@ test('a size of request that is stored once costs no fenced write its weight', a
   await admit('r', { request: { ...EMPTY_REQUEST, input: large } });
   expect(await call('runs.get', { runId: 'r' })).toMatchObject({ request: { input: large } });
   const bytes = async () => {
-    const tables = await call('database.stats', {});
+    const { tables } = await call('database.stats', {});
     return tables.find((table) => table.name === 'runs')?.bytes ?? 0;
   };
   expect(await bytes()).toBeLessThan(1000);
 });
+
+test(
+  'times are UTC milliseconds, stored and compared as numbers, wherever the machine is',
+  verifies('PD-10'),
+  async () => {
+    const zone = process.env.TZ;
+    try {
+      process.env.TZ = 'Pacific/Kiritimati';
+      const now = Date.UTC(2030, 5, 1);
+      await admit('r', { now, leaseExpiresAt: now + LEASE });
+      process.env.TZ = 'America/Los_Angeles';
+      expect(await raw('test.times', {})).toEqual({
+        types: 'integer'.repeat(4),
+        run: now,
+        lease: now + LEASE,
+        fact: now,
+        thread: now,
+      });
+      expect(await claim(now + LEASE + 100)).toEqual([]);
+      expect(await claim(now + LEASE + 101)).toHaveLength(1);
+    } finally {
+      if (zone === undefined) delete process.env.TZ;
+      else process.env.TZ = zone;
+    }
+  },
+);

@@ -62,6 +62,8 @@ export class SqliteConnection {
       this.#db.exec('PRAGMA journal_mode = WAL');
       this.#db.exec('PRAGMA cache_size = -16000');
       this.#db.exec('PRAGMA temp_store = MEMORY');
+      // After a burst the log is cut back to this size (bytes).
+      this.#db.exec('PRAGMA journal_size_limit = 67108864');
       this.#db.exec('PRAGMA synchronous = FULL');
       applyMigrations(this.#db);
     } catch (error) {
@@ -104,7 +106,6 @@ export class SqliteConnection {
   close(): void {
     if (!this.#db.isOpen) return;
     try {
-      this.#db.exec('PRAGMA optimize');
       this.#db.exec('PRAGMA wal_checkpoint(TRUNCATE)');
     } finally {
       this.#db.close();

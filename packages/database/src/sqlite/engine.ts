@@ -22,7 +22,7 @@ export type StartEngine = (events: EngineEvents) => Engine;
 /** A real thread with its own copy of this package. */
 export function workerEngine(workerUrl: URL, input: WorkerInput): StartEngine {
   return (events) => {
-    const worker = new Worker(workerUrl, { workerData: input });
+    const worker = new Worker(workerUrl, { workerData: input, name: 'reindeer-database' });
     worker.on('message', (message: FromWorker) => events.onMessage(message));
     worker.on('error', (error) => events.onError(error));
     worker.on('exit', () => events.onExit());

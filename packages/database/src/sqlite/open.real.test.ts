@@ -147,7 +147,7 @@ test('statistics count rows and bytes of tables without indexes', async () => {
   const { fence } = await work.running();
   const data = 'x'.repeat(100_000);
   await stores.log.append({ fence, threadId: 'thread', facts: [work.fact('big', data)], now: 1 });
-  const { tables, rowBytes, fileBytes } = await stores.stats();
+  const { tables, rowBytes, fileBytes, logBytes } = await stores.stats();
   const facts = tables.find((table) => table.name === 'facts');
   expect(facts?.rows).toBe(3);
   expect(facts?.bytes).toBeGreaterThan(data.length);
@@ -155,4 +155,7 @@ test('statistics count rows and bytes of tables without indexes', async () => {
   expect(tables.find((table) => table.name === 'run_leases')).toMatchObject({ rows: 1 });
   expect(rowBytes).toBe(tables.reduce((sum, table) => sum + table.bytes, 0));
   expect(fileBytes).toBeGreaterThan(rowBytes);
+  expect(logBytes).toBeGreaterThan(0);
+  await stores.close();
+  expect((await stat(join(folder, DATABASE_FILE))).size).toBe(fileBytes);
 });

@@ -5,7 +5,7 @@ import { readBootId } from '../boot.ts';
 import { checkpointStore } from '../checkpoints/store.ts';
 import { type FolderLock, lockFolder } from '../folder-lock.ts';
 import type { Identity } from '../meta.ts';
-import type { TableStats } from '../stats.ts';
+import type { StoredStats } from '../stats.ts';
 import { journalStore, logStore, runStore, threadStore } from '../stores.ts';
 import { backup } from './backup.ts';
 import { SqliteClient } from './client.ts';
@@ -26,12 +26,11 @@ export interface SqliteOptions {
   readonly answerMs?: number;
 }
 
-export interface DatabaseStats {
-  readonly tables: readonly TableStats[];
+export interface DatabaseStats extends StoredStats {
   /** Bytes of all rows, without indexes. */
   readonly rowBytes: number;
-  /** Size of the database file with its write-ahead log; 0 in memory. */
-  readonly fileBytes: number;
+  /** Present size of the write-ahead log beside the database; it is used again and again. 0 in memory. */
+  readonly logBytes: number;
 }
 
 export interface SqliteStores extends Stores {
@@ -121,12 +120,11 @@ export async function openWith(
       }
     },
     stats: async () => {
-      const tables = await call('database.stats', {});
-      const sizes = inMemory ? [] : await Promise.all([file, `${file}-wal`].map(sizeOf));
+      const stored = await call('database.stats', {});
       return {
-        tables,
-        rowBytes: tables.reduce((sum, table) => sum + table.bytes, 0),
-        fileBytes: sizes.reduce((sum, size) => sum + size, 0),
+        ...stored,
+        rowBytes: stored.tables.reduce((sum, table) => sum + table.bytes, 0),
+        logBytes: inMemory ? 0 : await sizeOf(`${file}-wal`),
       };
     },
     close: () => {
