@@ -1,5 +1,5 @@
 import { NO_LOG } from '@reindeer/protocol';
-import { flush } from '@reindeer/testkit';
+import { flush, leakCheck } from '@reindeer/testkit';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { Call } from '../scripts.ts';
 import { SqliteClient } from './client.ts';
@@ -72,6 +72,7 @@ const outcome = (promise: Promise<unknown>) =>
     (error: { code: string; retryable: boolean }) => `${error.code}${error.retryable ? ' (retryable)' : ''}`,
   );
 
+leakCheck();
 beforeEach(() => {
   engines = [];
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });

@@ -6,11 +6,11 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { NO_LOG } from '@reindeer/protocol';
-import { testSurroundings, verifies } from '@reindeer/testkit';
+import { leakCheck, testSurroundings, verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Identity } from '../meta.ts';
 import { SqliteClient } from './client.ts';
-import { workerEngine } from './engine.ts';
+import { type Engine, workerEngine } from './engine.ts';
 import { openSqlite, type SqliteStores } from './open.ts';
 
 const CHILD = fileURLToPath(new URL('./durability.child.ts', import.meta.url));
@@ -24,6 +24,7 @@ let folder = '';
 const children = new Set<ChildProcess>();
 const opened = new Set<SqliteStores>();
 
+leakCheck();
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'reindeer-data-'));
 });
@@ -172,3 +173,44 @@ test(
     await Promise.all(clients.map((client) => client.close()));
   },
 );
+
+test('a thread that ends in the middle of its work is followed by another, which finds whole operations', async () => {
+  const file = join(folder, 'data.db');
+  const start = workerEngine(new URL('./worker.ts', import.meta.url), { kind: 'serve', file });
+  let engine: Engine | null = null;
+  const client = new SqliteClient({
+    start: (events) => {
+      engine = start(events);
+      return engine;
+    },
+    restartable: true,
+    logger: NO_LOG,
+  });
+  const create = (threadId: string) =>
+    client.call('threads.create', { threadId, userId: 'user', metadata: {}, now: 1 });
+  const known: string[] = [];
+  for (let round = 0; round < 3; round += 1) {
+    await create(`first-${round}`);
+    known.push(`first-${round}`);
+    const calls = Array.from({ length: 2000 }, (_, n) => create(`${round}-${n}`));
+    await calls[0];
+    known.push(`${round}-0`);
+    (engine as Engine | null)?.terminate();
+    const outcomes = await Promise.allSettled(calls);
+    for (const [n, outcome] of outcomes.entries()) {
+      if (outcome.status === 'fulfilled') known.push(`${round}-${n}`);
+      else expect(outcome.reason).toMatchObject({ code: 'store_unavailable', retryable: true });
+    }
+    expect(outcomes.some((outcome) => outcome.status === 'rejected')).toBe(true);
+  }
+  const found = await client.call('threads.search', {
+    userId: 'user',
+    metadata: {},
+    status: null,
+    limit: 20_000,
+    offset: 0,
+  });
+  const ids = new Set(found.map((thread) => thread.threadId));
+  expect(known.filter((threadId) => !ids.has(threadId))).toEqual([]);
+  await client.close();
+});

@@ -2,7 +2,7 @@ import { copyFile, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { Scene, testSurroundings, verifies } from '@reindeer/testkit';
+import { leakCheck, Scene, testSurroundings, verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { MIGRATIONS } from '../migrations/index.ts';
 import { DATABASE_FILE, openSqlite, type SqliteStores } from './open.ts';
@@ -10,6 +10,7 @@ import { DATABASE_FILE, openSqlite, type SqliteStores } from './open.ts';
 let folder = '';
 const opened = new Set<SqliteStores>();
 
+leakCheck();
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'reindeer-data-'));
 });
