@@ -113,11 +113,8 @@ export function httpApi(options: HttpApiOptions): Api {
       await translated(client.threads.create({ threadId, ifExists: 'do_nothing' }));
     },
     async renameThread(threadId, title) {
-      await request(thread(threadId), {
-        method: 'PATCH',
-        headers: { 'content-type': 'application/json' },
-        body: JSON.stringify({ title }),
-      });
+      // The state holds the title; the list follows it.
+      await translated(client.threads.updateState(threadId, { values: { title } }));
     },
     async deleteThread(threadId) {
       await translated(client.threads.delete(threadId));

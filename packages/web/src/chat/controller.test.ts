@@ -386,3 +386,21 @@ test('a closed chat is silent and lets its run go on', async () => {
   expect(painted).toBe(0);
   expect(fake.log.some((entry) => entry.startsWith('stop'))).toBe(false);
 });
+
+test('a chat that was closed can be opened again', async () => {
+  const fake = new FakeApi();
+  fake.current = state([human('h', 'hi')]);
+  const { controller, texts } = open(fake);
+  const first = controller.open();
+  controller.close();
+  await Promise.all([first, controller.open()]);
+  expect(texts()).toEqual(['human:hi']);
+  fake.start = (input) => {
+    input.onRun('r1');
+    fake.runEntry = { runId: 'r1', status: 'success', error: null };
+    return stream();
+  };
+  expect(await controller.send('more', [])).toBe(true);
+  await controller.idle();
+  expect(controller.snapshot().ended?.how).toBe('success');
+});

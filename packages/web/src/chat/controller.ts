@@ -32,7 +32,8 @@ export class ChatController {
   readonly threadId: string;
   readonly #parts: ControllerParts;
   readonly #listeners = new Set<() => void>();
-  readonly #closed = new AbortController();
+  /** A new one at each opening: what an earlier opening left under way stays quiet. */
+  #closed = new AbortController();
   /** The truth, and what was last painted of it. */
   #state: ChatState;
   #shown: ChatState;
@@ -66,12 +67,14 @@ export class ChatController {
 
   /** Loads the thread and follows its run, if one is at work. */
   async open(): Promise<void> {
+    if (this.#closed.signal.aborted) this.#closed = new AbortController();
     if (!this.#exists || this.#following !== null) return;
+    const { signal } = this.#closed;
     this.#apply({ kind: 'loading' });
     try {
       const run = await this.#parts.api.newestRun(this.threadId);
       await this.#reload();
-      if (run === null || this.#closed.signal.aborted || this.#following !== null) return;
+      if (run === null || signal.aborted || this.#following !== null) return;
       if (isActive(run)) {
         this.#apply({ kind: 'run', runId: run.runId });
         this.#follow(() => this.#join(run.runId));
@@ -80,7 +83,7 @@ export class ChatController {
         if (ended.how !== 'success') this.#apply({ kind: 'ended', ended });
       }
     } catch (error) {
-      if (!this.#closed.signal.aborted) this.#apply({ kind: 'load-failed', trouble: asApiError(error).trouble });
+      if (!signal.aborted) this.#apply({ kind: 'load-failed', trouble: asApiError(error).trouble });
     }
   }
 
@@ -141,9 +144,9 @@ export class ChatController {
     this.#apply({ kind: 'title', title });
   }
 
+  /** Lets go of the run without ending it. The chat can be opened again. */
   close(): void {
     this.#closed.abort();
-    this.#listeners.clear();
   }
 
   /** Resolves when no run is followed any more. */

@@ -44,6 +44,15 @@ describe('a stream becomes messages', () => {
     expect(shown(reduceChat(settled, chunk('a', { content: 'again' })))).toEqual(['human:h1:hi', 'ai:a:Hello']);
   });
 
+  test('a message that starts over forgets its pieces, and a settled one keeps its place', () => {
+    const remove = (id: string) => whole({ type: 'remove', id, content: '' });
+    const state = play(SENT, RUN, chunk('a', { content: 'lo' }), remove('a'), whole(ai('a', 'Hello')));
+    expect(shown(state)).toEqual(['human:h1:hi', 'ai:a:Hello']);
+    const values = part('values', { messages: [human('h1', 'hi'), ai('a', 'Hello'), human('h2', 'more')] });
+    const settled = play(values, RUN, remove('a'), whole(ai('a', 'Hello')));
+    expect(shown(settled)).toEqual(['human:h1:hi', 'ai:a:Hello', 'human:h2:more']);
+  });
+
   test('two messages that are written side by side stay apart', () => {
     const state = play(RUN, chunk('a', { content: '1' }), chunk('b', { content: 'x' }), chunk('a', { content: '2' }));
     expect(shown(state)).toEqual(['ai:a:12', 'ai:b:x']);

@@ -212,6 +212,8 @@ function applyValues(state: ChatState, values: Dictionary, settled: readonly Cha
 function reduceMessage(state: ChatState, wire: WireMessage): ChatState {
   const id = textOr(wire.id, '');
   if (id === '') return state;
+  // The server starts this message over, or it is gone; of what a snapshot holds, the next snapshot decides.
+  if (wire.type === 'remove') return { ...state, newer: state.newer.filter((entry) => entry.id !== id) };
   const known = state.newer.find((entry) => entry.id === id);
   if (isChunk(wire)) {
     // Pieces of a message that is complete already are old ones.
