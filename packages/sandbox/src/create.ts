@@ -11,6 +11,9 @@ import { PipePool } from './process/pipes.ts';
 import { ThreadSandboxProvider, trashFolder } from './provider.ts';
 import { DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from './settings.ts';
 
+/** Trash of a crash is removed at a later start; younger trash may be another instance's work. */
+const STALE_TRASH_MS = 60 * 60 * 1000;
+
 export interface CreateSandboxProvider {
   /** What differs from `DEFAULT_SANDBOX_SETTINGS`. */
   readonly settings?: Partial<SandboxSettings>;
@@ -42,7 +45,7 @@ export async function createSandboxProvider(input: CreateSandboxProvider): Promi
     );
   }
   const home = await realpath(input.home);
-  await new Staging(trashFolder(home), surroundings.random).sweep(surroundings.clock.now(), 0);
+  await new Staging(trashFolder(home), surroundings.random).sweep(surroundings.clock.now(), STALE_TRASH_MS);
   const pipes = new PipePool(`${folder}/pipes-${surroundings.random.uuid()}`);
   const executor = await chooseExecutor({ ...input, home }, settings, pipes);
   return new ThreadSandboxProvider({ executor, settings, home, surroundings, matcher: new Matcher(), pipes });
@@ -66,12 +69,13 @@ async function chooseExecutor(
     settings,
     surroundings,
     pipes,
-    folder: `${home}/sandbox/probe-${surroundings.random.uuid()}`,
+    folder: `${trashFolder(home)}/probe-${surroundings.random.uuid()}`,
+    systemFolder: `${home}/sandbox`,
     hidden: [home, ...settings.hiddenFolders],
     searchPath: environment.PATH ?? '/usr/local/bin:/usr/bin:/bin',
   });
   if (!result.ok) return filesOnly(settings, result);
-  return new BubblewrapExecutor(result.findings, settings, surroundings, pipes);
+  return new BubblewrapExecutor(result.findings, settings, surroundings, pipes, home);
 }
 
 /** No commands, but every file tool works. */

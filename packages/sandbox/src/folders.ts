@@ -1,6 +1,7 @@
 import { chown, mkdir, writeFile } from 'node:fs/promises';
 import { VIRTUAL_FOLDERS } from '@reindeer/protocol';
-import { INSIDE_UID, type ThreadFolders } from './bubblewrap/arguments.ts';
+import { PRIVATE_GID, type ThreadFolders } from './bubblewrap/arguments.ts';
+import { passwdFile } from './bubblewrap/system-view.ts';
 import { checkThreadId, safeUserId } from './identity.ts';
 
 /** Where everything of one thread lies (ID-3). */
@@ -25,7 +26,7 @@ export function threadPaths(home: string, userId: string, threadId: string): Thr
       uploads: `${userData}/uploads`,
       outputs: `${userData}/outputs`,
       temporary: `${thread}/tmp`,
-      system: `${thread}/system`,
+      passwd: `${thread}/passwd`,
     },
   };
 }
@@ -37,20 +38,12 @@ export function threadPaths(home: string, userId: string, threadId: string): Thr
 export async function makeThreadFolders(paths: ThreadPaths, uid: number | null): Promise<void> {
   const own = [...VIRTUAL_FOLDERS.map((folder) => paths.folders[folder]), paths.folders.temporary];
   await mkdir(paths.userData, { recursive: true, mode: 0o700 });
-  for (const folder of [...own, paths.staging, paths.folders.system])
-    await mkdir(folder, { recursive: true, mode: 0o700 });
+  await Promise.all([...own, paths.staging].map((folder) => mkdir(folder, { recursive: true, mode: 0o700 })));
+  if (process.getuid?.() !== 0) return;
   // Root may have used another identity before, on a machine that offered more or less.
-  if (process.getuid?.() === 0) for (const folder of own) await chown(folder, uid ?? 0, uid ?? 0);
-  await writeSystemFiles(paths.folders.system, uid ?? INSIDE_UID);
-}
-
-/** The few system files that a command sees instead of the machine's own. */
-async function writeSystemFiles(folder: string, uid: number): Promise<void> {
-  const files = {
-    passwd: `root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nagent:x:${uid}:${uid}:agent:/mnt/user-data/workspace:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n`,
-    group: `root:x:0:\nagent:x:${uid}:\nnogroup:x:65534:\n`,
-    hosts: '127.0.0.1 localhost sandbox\n::1 localhost\n',
-    'nsswitch.conf': 'passwd: files\ngroup: files\nhosts: files dns\n',
-  };
-  for (const [name, text] of Object.entries(files)) await writeFile(`${folder}/${name}`, text, { mode: 0o644 });
+  const [owner, group] = uid === null ? [0, 0] : [uid, PRIVATE_GID];
+  await Promise.all([
+    ...own.map((folder) => chown(folder, owner, group)),
+    uid === null ? undefined : writeFile(paths.folders.passwd, passwdFile(uid, PRIVATE_GID), { mode: 0o644 }),
+  ]);
 }

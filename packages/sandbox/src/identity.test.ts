@@ -2,7 +2,7 @@ import { verifies } from '@reindeer/testkit';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { threadPaths } from './folders.ts';
-import { privateUid, safeUserId } from './identity.ts';
+import { isPrivateUid, privateUid, safeUserId } from './identity.ts';
 
 test('any user id becomes one safe folder name', verifies('ID-2'), () => {
   expect(safeUserId('default')).toBe('default');
@@ -38,8 +38,9 @@ test('the layout is per user and thread', verifies('ID-3'), () => {
 
 test('private user ids lie beyond all usual ranges and stay the same', () => {
   const ids = new Set<number>();
-  for (let thread = 0; thread < 1_000; thread += 1) ids.add(privateUid('default', `t${thread}`));
+  for (let thread = 0; thread < 1_000; thread += 1) ids.add(privateUid('/home', 'default', `t${thread}`));
   expect(ids.size).toBe(1_000);
-  for (const id of ids) expect(id >= 1_879_048_192 && id < 2 ** 31).toBe(true);
-  expect(privateUid('default', 't1')).toBe(privateUid('default', 't1'));
+  for (const id of ids) expect(id < 2 ** 31 && isPrivateUid(id)).toBe(true);
+  expect(privateUid('/home', 'default', 't1')).toBe(privateUid('/home', 'default', 't1'));
+  expect(privateUid('/other', 'default', 't1')).not.toBe(privateUid('/home', 'default', 't1'));
 });

@@ -32,8 +32,13 @@ export function checkThreadId(threadId: string): void {
 const FIRST_PRIVATE_UID = 1_879_048_192;
 const PRIVATE_UIDS = 2 ** 27;
 
-/** The user id under which a thread's commands run when the server is root; the same at every start. */
-export function privateUid(user: string, threadId: string): number {
-  const hash = createHash('sha256').update(`${user}/${threadId}`).digest();
+/** The user id under which a new thread's commands run when the server is root. */
+export function privateUid(home: string, user: string, threadId: string): number {
+  const hash = createHash('sha256').update(`${home}\n${user}/${threadId}`).digest();
   return FIRST_PRIVATE_UID + (hash.readUInt32BE(0) % PRIVATE_UIDS);
+}
+
+/** Is this one of the ids that `privateUid` gives? */
+export function isPrivateUid(uid: number): boolean {
+  return uid >= FIRST_PRIVATE_UID && uid < FIRST_PRIVATE_UID + PRIVATE_UIDS;
 }

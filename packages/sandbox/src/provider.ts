@@ -18,6 +18,7 @@ import { threadMappings } from './files/virtual-path.ts';
 import { type ThreadPaths, threadPaths } from './folders.ts';
 import { safeUserId } from './identity.ts';
 import { KeyedLock } from './keyed-lock.ts';
+import { Background } from './process/background.ts';
 import type { PipePool } from './process/pipes.ts';
 import { within } from './process/supervise.ts';
 import type { SandboxSettings } from './settings.ts';
@@ -61,10 +62,12 @@ export class ThreadSandboxProvider implements SandboxProvider {
   /** Thread folder → its preparation, once begun. */
   readonly #prepared = new Map<string, Promise<void>>();
   readonly #live = new Set<LiveCommand>();
+  readonly #background: Background;
   #closing: Promise<void> | null = null;
 
   constructor(parts: ProviderParts) {
     this.#parts = parts;
+    this.#background = new Background(parts.surroundings.logger);
   }
 
   report(): IsolationReport {
@@ -130,6 +133,7 @@ export class ThreadSandboxProvider implements SandboxProvider {
     this.#lock.close();
     this.#sandboxes.clear();
     await this.#endCommands(() => true);
+    await this.#background.settled();
     await this.#parts.matcher.close();
     await this.#parts.executor.close();
     await this.#parts.pipes.close();
@@ -215,7 +219,8 @@ export class ThreadSandboxProvider implements SandboxProvider {
     const { executor, surroundings } = this.#parts;
     const preparing = (async () => {
       await executor.prepare(paths, key);
-      await new Staging(paths.staging, surroundings.random).sweep(surroundings.clock.now(), STALE_STAGING_MS);
+      const staging = new Staging(paths.staging, surroundings.random);
+      this.#background.add(staging.sweep(surroundings.clock.now(), STALE_STAGING_MS));
     })();
     this.#prepared.set(paths.thread, preparing);
     for (const oldest of this.#prepared.keys()) {

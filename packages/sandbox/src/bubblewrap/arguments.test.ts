@@ -1,10 +1,17 @@
 import { expect, test } from 'vitest';
-import { type BubblewrapCommand, baseEnvironment, bubblewrapArguments, insideCommand } from './arguments.ts';
+import {
+  type BubblewrapCommand,
+  baseEnvironment,
+  bubblewrapArguments,
+  insideCommand,
+  PRIVATE_GID,
+} from './arguments.ts';
 
 const command: BubblewrapCommand = {
   identity: { kind: 'user-namespace', disableNested: true },
-  folders: { workspace: '/t/w', uploads: '/t/u', outputs: '/t/o', temporary: '/t/tmp', system: '/t/system' },
+  folders: { workspace: '/t/w', uploads: '/t/u', outputs: '/t/o', temporary: '/t/tmp', passwd: '/t/passwd' },
   system: {
+    etc: '/h/etc',
     readOnly: ['/usr', '/etc/ssl/certs'],
     symlinks: [['usr/bin', '/bin']],
     hidden: ['/usr/src/app'],
@@ -13,6 +20,7 @@ const command: BubblewrapCommand = {
   network: 'none',
   limits: { memoryBytes: 1, processes: 7, diskBytes: 2_048 },
   limitProcesses: true,
+  inheritedDescriptors: [17],
   cwd: '/mnt/user-data/workspace',
   environment: { A: '1' },
   command: 'echo "$HOME"',
@@ -32,6 +40,9 @@ test('mounts what is needed, uploads read-only, and closes every writable memory
   expect(find(words, '--ro-bind', '/t/u', '/mnt/user-data/uploads')).toBeGreaterThan(0);
   expect(find(words, '--bind', '/t/u')).toBe(-1);
   expect(find(words, '--tmpfs', '/usr/src/app')).toBeGreaterThan(find(words, '--ro-bind', '/usr', '/usr'));
+  expect(find(words, '--ro-bind', '/h/etc', '/etc')).toBeLessThan(
+    find(words, '--ro-bind', '/etc/ssl/certs', '/etc/ssl/certs'),
+  );
   for (const path of ['/', '/dev', '/usr/src/app']) expect(find(words, '--remount-ro', path)).toBeGreaterThan(0);
   expect(find(words, '--remount-ro', '/')).toBeGreaterThan(find(words, '--bind', '/t/w'));
   expect(find(words, '--perms', '1777', '--size', '67108864', '--tmpfs', '/dev/shm')).toBeGreaterThan(0);
@@ -64,7 +75,7 @@ test('a private user id is taken before the command, and never root', () => {
     '--reuid',
     '1900000000',
     '--regid',
-    '1900000000',
+    String(PRIVATE_GID),
     '--clear-groups',
     '--inh-caps=-all',
   ]);
@@ -76,6 +87,8 @@ test('a process sets its own limits before the command starts', () => {
   const script = insideCommand(command)[2] ?? '';
   expect(script).toContain('ulimit -c 0 -f 2');
   expect(script).toContain('ulimit -u 7');
+  expect(script).toContain('exec 17>&-');
+  expect(script.indexOf('ulimit -u')).toBeLessThan(script.indexOf('eval'));
   expect(insideCommand({ ...command, limitProcesses: false })[2]).not.toContain('ulimit -u');
 });
 

@@ -11,6 +11,8 @@ export type Identity =
   | { readonly kind: 'user-namespace'; readonly disableNested: boolean };
 
 export const INSIDE_UID = 1000;
+/** Group of all private user ids. It opens nothing: the folders of a thread are closed to groups. */
+export const PRIVATE_GID = 1_879_048_190;
 
 /** The real folders of one thread that a command sees. */
 export interface ThreadFolders {
@@ -19,12 +21,14 @@ export interface ThreadFolders {
   readonly outputs: string;
   /** The thread's own `/tmp`; kept between its commands and part of its disk quota. */
   readonly temporary: string;
-  /** Holds `passwd`, `group`, `hosts` and `nsswitch.conf` made by us. */
-  readonly system: string;
+  /** Names the thread's private user id; exists only where there is one. */
+  readonly passwd: string;
 }
 
 /** What of the machine is shown inside, as found at start. */
 export interface SystemView {
+  /** Folder mounted as `/etc`, made by us. */
+  readonly etc: string;
   /** Real folders and files mounted read-only at the same path. */
   readonly readOnly: readonly string[];
   /** `[target, path]`: `usr/bin` at `/bin`. */
@@ -46,6 +50,8 @@ export interface BubblewrapCommand {
   readonly cwd: string;
   readonly environment: Readonly<Record<string, string>>;
   readonly command: string;
+  /** Descriptors that the server itself inherited and would pass on. */
+  readonly inheritedDescriptors: readonly number[];
   /** Wait on this descriptor before the command starts. */
   readonly blockDescriptor: number | null;
   readonly statusDescriptor: number;
@@ -78,29 +84,27 @@ export function bubblewrapArguments(input: BubblewrapCommand): string[] {
   const shared = system.sizedTmpfs
     ? ['--perms', '1777', '--size', String(SHARED_MEMORY_BYTES), '--tmpfs', '/dev/shm']
     : ['--bind', folders.temporary, '/dev/shm'];
+  const privateUid = input.identity.kind === 'private-uid';
   return [
     ...namespaces(input),
     // Parents that bubblewrap makes by itself are closed to everybody but root.
-    ...parentsOf([...system.readOnly, '/etc/passwd', '/var/tmp', `${VIRTUAL_ROOT}/workspace`]).flatMap((path) => [
+    ...parentsOf([...PARENTS, ...system.readOnly.filter((path) => !path.startsWith('/etc/'))]).flatMap((path) => [
       '--dir',
       path,
     ]),
+    ...['--ro-bind', system.etc, '/etc'],
+    ...(privateUid ? ['--ro-bind', folders.passwd, '/etc/passwd'] : []),
     ...system.readOnly.flatMap((path) => ['--ro-bind', path, path]),
     ...system.symlinks.flatMap(([target, path]) => ['--symlink', target, path]),
     ...system.hidden.flatMap((path) => ['--tmpfs', path, '--remount-ro', path]),
-    ...['passwd', 'group', 'nsswitch.conf'].flatMap((file) => [
-      '--ro-bind',
-      `${folders.system}/${file}`,
-      `/etc/${file}`,
-    ]),
-    ...(input.network === 'none' ? ['--ro-bind', `${folders.system}/hosts`, '/etc/hosts'] : []),
     ...['--proc', '/proc', '--dev', '/dev', ...shared, '--dir', '/run'],
     ...['--bind', folders.temporary, '/tmp', '--symlink', '../tmp', '/var/tmp'],
     ...['--bind', folders.workspace, `${VIRTUAL_ROOT}/workspace`],
     ...['--ro-bind', folders.uploads, `${VIRTUAL_ROOT}/uploads`],
     ...['--bind', folders.outputs, `${VIRTUAL_ROOT}/outputs`],
-    // Root and /dev are memory file systems without a size: writable, they would be a way around every limit.
-    ...['--remount-ro', '/dev', '--remount-ro', '/'],
+    // Root and /dev are memory file systems without a size: writable, they would be a way around every limit. Under a private user
+    // id they belong to somebody else already.
+    ...(privateUid ? [] : ['--remount-ro', '/dev', '--remount-ro', '/']),
     // Not the working folder: while root without capabilities is still in charge it may not enter the thread's folders.
     ...['--chdir', '/'],
     ...Object.entries(input.environment).flatMap(([name, value]) => ['--setenv', name, value]),
@@ -109,6 +113,8 @@ export function bubblewrapArguments(input: BubblewrapCommand): string[] {
     ...(input.blockDescriptor === null ? [] : ['--block-fd', String(input.blockDescriptor)]),
   ];
 }
+
+const PARENTS = ['/var/tmp', `${VIRTUAL_ROOT}/workspace`];
 
 /** All folders above these paths, outermost first. */
 function parentsOf(paths: readonly string[]): string[] {
@@ -133,19 +139,35 @@ function namespaces(input: BubblewrapCommand): string[] {
   return isolation;
 }
 
-/** The program inside and its arguments: first the limits that a process sets for itself, then the command. */
+/**
+ * The program inside and its arguments: one bash that first sets the limits a process sets for itself, then becomes the command. The
+ * command is evaluated after them, so that no text of it, however broken, can keep them from being set.
+ */
 export function insideCommand(
-  input: Pick<BubblewrapCommand, 'identity' | 'limits' | 'limitProcesses' | 'cwd' | 'command'>,
+  input: Pick<BubblewrapCommand, 'identity' | 'limits' | 'limitProcesses' | 'inheritedDescriptors' | 'cwd' | 'command'>,
 ): string[] {
   const blocks = Math.max(1, Math.floor(input.limits.diskBytes / 1024));
-  const limits = [`ulimit -c 0 -f ${blocks}`, ...(input.limitProcesses ? [`ulimit -u ${input.limits.processes}`] : [])];
-  // Descriptors that the server itself inherited from whoever started it are none of the command's business.
-  const closing = 'cd /proc/self/fd; for n in *; do [[ $n -gt 2 ]] && eval "exec $n>&-"; done';
-  // When the whole machine runs out of memory, the kernel shall choose here first.
-  const sacrifice = 'echo 1000 2>/dev/null >/proc/self/oom_score_adj';
-  const prelude = `${closing}; ${limits.join('; ')}; ${sacrifice}; cd -- "$2" && unset OLDPWD && exec /bin/bash -c "$1"`;
-  const shell = ['/bin/bash', '-c', prelude, 'bash', input.command, input.cwd];
+  const prelude = [
+    ...input.inheritedDescriptors.map((descriptor) => `exec ${descriptor}>&-`),
+    `ulimit -c 0 -f ${blocks}`,
+    ...(input.limitProcesses ? [`ulimit -u ${input.limits.processes}`] : []),
+    // When the whole machine runs out of memory, the kernel shall choose here first.
+    'echo 1000 2>/dev/null >/proc/self/oom_score_adj',
+    'cd -- "$2" || exit 126',
+    'unset OLDPWD; c=$1; shift $#; eval "unset c; $c"',
+  ];
+  const shell = ['/bin/bash', '-c', prelude.join('; '), 'bash', input.command, input.cwd];
   if (input.identity.kind !== 'private-uid') return shell;
-  const id = String(input.identity.uid);
-  return ['setpriv', '--reuid', id, '--regid', id, '--clear-groups', '--inh-caps=-all', '--', ...shell];
+  const { uid } = input.identity;
+  return [
+    'setpriv',
+    '--reuid',
+    String(uid),
+    '--regid',
+    String(PRIVATE_GID),
+    '--clear-groups',
+    '--inh-caps=-all',
+    '--',
+    ...shell,
+  ];
 }

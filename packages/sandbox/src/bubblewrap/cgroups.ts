@@ -1,4 +1,4 @@
-import { mkdir, readFile, rmdir, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rmdir, stat, writeFile } from 'node:fs/promises';
 import type { Clock, Random } from '@reindeer/protocol';
 import { pollUntil } from '../process/signals.ts';
 import type { CommandLimits } from './limits.ts';
@@ -10,6 +10,11 @@ export interface Cgroups {
   readonly processes: boolean;
   /** Makes the group of one command; rejects when the machine refuses. */
   create(limits: CommandLimits): Promise<CommandGroup>;
+  /**
+   * The same without counting processes, where something else holds them: in version 1 each controller has a hierarchy of its own, and
+   * entering one makes the kernel wait for a grace period (some 10 ms). In version 2 there is only one to enter; nothing changes.
+   */
+  withoutProcesses(): Cgroups;
 }
 
 export interface CommandGroup {
@@ -29,15 +34,34 @@ interface Place {
   readonly processes: string | null;
 }
 
-/** Finds where this process may make groups. Null when nowhere. What is found still has to be proved by a probe. */
+/** Empty groups of ours that are older belong to a server that was killed. */
+const STALE_MS = 10 * 60 * 1000;
+
+/** Removes what killed servers left; a group with processes in it refuses. */
+async function sweepGroups(folder: string, now: number): Promise<void> {
+  for (const name of await readdir(folder).catch(() => [])) {
+    if (!name.startsWith('reindeer-')) continue;
+    const info = await stat(`${folder}/${name}`).catch(() => null);
+    if (info !== null && now - info.mtimeMs > STALE_MS) await rmdir(`${folder}/${name}`).catch(() => {});
+  }
+}
+
+/** Finds where this process may make groups, and clears up there. Null when nowhere. What is found still has to be proved by a probe. */
 export async function findCgroups(clock: Clock, random: Random): Promise<Cgroups | null> {
   const own = parseOwnGroups(await readText('/proc/self/cgroup'));
   const mounts = parseMounts(await readText('/proc/self/mountinfo'));
   const second = await findVersion2(own, mounts, random);
-  if (second !== null) return new Groups('cgroup v2', { memory: second, processes: second }, clock, random);
-  const memory = await findVersion1('memory', own, mounts, random);
-  const processes = await findVersion1('pids', own, mounts, random);
-  return memory === null && processes === null ? null : new Groups('cgroup v1', { memory, processes }, clock, random);
+  const place: Place =
+    second === null
+      ? {
+          memory: await findVersion1('memory', own, mounts, random),
+          processes: await findVersion1('pids', own, mounts, random),
+        }
+      : { memory: second, processes: second };
+  const folders = new Set([place.memory, place.processes].filter((folder) => folder !== null));
+  if (folders.size === 0) return null;
+  for (const folder of folders) await sweepGroups(folder, clock.now());
+  return new Groups(second === null ? 'cgroup v1' : 'cgroup v2', place, clock, random);
 }
 
 /** `/proc/self/cgroup`: controller → path; the unified hierarchy under the empty name. */
@@ -158,6 +182,11 @@ class Groups implements Cgroups {
 
   get processes(): boolean {
     return this.#place.processes !== null;
+  }
+
+  withoutProcesses(): Cgroups {
+    if (this.version === 'cgroup v2') return this;
+    return new Groups(this.version, { ...this.#place, processes: null }, this.#clock, this.#random);
   }
 
   async create(limits: CommandLimits): Promise<CommandGroup> {

@@ -1,7 +1,9 @@
+import { stat } from 'node:fs/promises';
 import type { ExecResult, IsolationReport, Surroundings } from '@reindeer/protocol';
 import type { CheckedRequest, Executor, ThreadKey } from '../executor.ts';
 import { makeThreadFolders, type ThreadPaths } from '../folders.ts';
-import { privateUid, safeUserId } from '../identity.ts';
+import { isPrivateUid, privateUid, safeUserId } from '../identity.ts';
+import { Background } from '../process/background.ts';
 import type { PipePool } from '../process/pipes.ts';
 import type { SandboxSettings } from '../settings.ts';
 import { baseEnvironment, type Identity } from './arguments.ts';
@@ -17,32 +19,44 @@ export class BubblewrapExecutor implements Executor {
   readonly #settings: SandboxSettings;
   readonly #surroundings: Surroundings;
   readonly #pipes: PipePool;
+  readonly #home: string;
+  readonly #background: Background;
 
-  constructor(findings: BubblewrapFindings, settings: SandboxSettings, surroundings: Surroundings, pipes: PipePool) {
+  /** @param home real path of the data folder: two data folders on one machine share no user id */
+  constructor(
+    findings: BubblewrapFindings,
+    settings: SandboxSettings,
+    surroundings: Surroundings,
+    pipes: PipePool,
+    home: string,
+  ) {
+    this.#home = home;
     this.#findings = findings;
     this.#settings = settings;
     this.#surroundings = surroundings;
     this.#pipes = pipes;
+    this.#background = new Background(surroundings.logger);
     this.report = isolationReport(findings, settings);
   }
 
-  prepare(paths: ThreadPaths, key: ThreadKey): Promise<void> {
-    const identity = this.#identity(key);
-    return makeThreadFolders(paths, identity.kind === 'private-uid' ? identity.uid : null);
+  async prepare(paths: ThreadPaths, key: ThreadKey): Promise<void> {
+    const identity = await this.#identity(paths, key);
+    await makeThreadFolders(paths, identity.kind === 'private-uid' ? identity.uid : null);
   }
 
-  readonly execute = (paths: ThreadPaths, key: ThreadKey, request: CheckedRequest): Promise<ExecResult> => {
-    const { confirmed, cgroups, filter, program, system } = this.#findings;
+  readonly execute = async (paths: ThreadPaths, key: ThreadKey, request: CheckedRequest): Promise<ExecResult> => {
+    const { confirmed, cgroups, filter, inheritedDescriptors, program, system } = this.#findings;
     const settings = this.#settings;
     const { clock, logger } = this.#surroundings;
     const limits = settings;
     return launch({
       program,
       command: {
-        identity: this.#identity(key),
+        identity: await this.#identity(paths, key),
         folders: paths.folders,
         system,
         network: settings.network,
+        inheritedDescriptors,
         limits,
         // Only where no group counts: two limits of the same height would hide each other's refusals.
         limitProcesses: confirmed.processUlimit && !confirmed.processGroup,
@@ -60,6 +74,7 @@ export class BubblewrapExecutor implements Executor {
       outputEndBytes: settings.outputEndBytes,
       signal: request.signal,
       ...(request.onOutput === undefined ? {} : { onOutput: request.onOutput }),
+      afterwards: (work) => this.#background.add(work),
       watch: (input, signal) =>
         watchCommand(
           {
@@ -76,12 +91,23 @@ export class BubblewrapExecutor implements Executor {
     });
   };
 
-  async close(): Promise<void> {}
+  close(): Promise<void> {
+    return this.#background.settled();
+  }
 
-  #identity({ userId, threadId }: ThreadKey): Identity {
+  /**
+   * A thread keeps the private id that owns its folder, also when the data folder moved; a new one gets an id derived from where
+   * it lies. The owner is out of a command's reach: it may not change it.
+   */
+  async #identity(paths: ThreadPaths, { userId, threadId }: ThreadKey): Promise<Identity> {
     const { identity } = this.#findings;
     if (identity.kind !== 'private-uid') return identity;
-    return { kind: 'private-uid', uid: privateUid(safeUserId(userId), threadId) };
+    const owner = await stat(paths.folders.workspace).then(
+      (info) => info.uid,
+      () => null,
+    );
+    const uid = owner !== null && isPrivateUid(owner) ? owner : privateUid(this.#home, safeUserId(userId), threadId);
+    return { kind: 'private-uid', uid };
   }
 }
 
@@ -95,6 +121,7 @@ function isolationReport(findings: BubblewrapFindings, settings: SandboxSettings
   const group = cgroups?.version ?? null;
   const watched = confirmed.watchdog ? 'watchdog' : null;
   const ownLimit = identity.kind === 'private-uid' ? 'private user id and rlimit' : 'user namespace and rlimit';
+  const held = confirmed.processGroup || confirmed.processUlimit;
   const late = 'Looked at ten times a second: a fast command can pass it for a moment before it is ended.';
   return {
     provider: 'bubblewrap',
@@ -126,8 +153,10 @@ function isolationReport(findings: BubblewrapFindings, settings: SandboxSettings
       },
       {
         name: 'processes',
-        enforcedBy: confirmed.processGroup ? group : confirmed.processUlimit ? ownLimit : watched,
+        enforcedBy: confirmed.processGroup ? group : confirmed.processUlimit ? ownLimit : null,
         value: String(settings.processes),
+        // Looking ten times a second is too late for a fork bomb: it must not count as a limit.
+        ...(held ? {} : { note: 'Only watched: a command with too many processes is ended late.' }),
       },
       { name: 'disk', enforcedBy: 'watchdog', value: mebibytes(settings.diskBytes), note: late },
       { name: 'file size', enforcedBy: confirmed.fileSize ? 'rlimit' : null, value: mebibytes(settings.diskBytes) },

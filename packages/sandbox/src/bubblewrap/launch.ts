@@ -24,6 +24,8 @@ export interface Launch {
   readonly outputEndBytes: number;
   readonly onOutput?: (text: string) => void;
   readonly signal: AbortSignal;
+  /** Takes over work that nobody has to wait for but that must be over before the provider is closed. */
+  readonly afterwards: (work: Promise<void>) => void;
   /** Watches what no kernel limit holds; see `watchdog.ts`. */
   readonly watch: (input: WatchInput, signal: AbortSignal) => Promise<string | null>;
 }
@@ -33,7 +35,7 @@ const ARGUMENTS = 4;
 const FILTER = 5;
 const BLOCK = 6;
 /** Milliseconds for the kernel to end a killed namespace. */
-const GONE_MS = 5_000;
+const GONE_MS = 20_000;
 const START_MS = 10_000;
 
 /**
@@ -44,12 +46,19 @@ const START_MS = 10_000;
 export async function launch(input: Launch): Promise<ExecResult> {
   const began = input.clock.monotonic();
   const output = new OutputBuffer(input.outputBytes, input.onOutput);
-  const group = input.cgroups === null ? null : await createGroup(input.cgroups, input);
+  const pipe = await input.pipes.acquire();
+  const child = await startWith(pipe, () => start(input, pipe));
+  // Made while bubblewrap makes its mounts; the command waits for it.
+  const creating = input.cgroups === null ? Promise.resolve(null) : input.cgroups.create(input.command.limits);
+  const group = creating.catch((cause: unknown) => {
+    input.logger.error('The control group of a command could not be made; the command was ended.', {
+      cause: String(cause),
+    });
+    return 'failed' as const;
+  });
+  const status = new StatusReader(channelOf<Readable>(child, STATUS));
+  const first = firstProcess(status, child, group, input);
   try {
-    const pipe = await input.pipes.acquire();
-    const child = await startWith(pipe, () => start(input, pipe, group !== null));
-    const status = new StatusReader(channelOf<Readable>(child, STATUS));
-    const first = firstProcess(status, child, group, input);
     const ended = await supervise({
       child,
       pipe,
@@ -60,37 +69,29 @@ export async function launch(input: Launch): Promise<ExecResult> {
       signal: input.signal,
       stop: async () => endAll(child, await first, input),
       watch: async (signal) => {
-        const process = await first;
-        return process === null ? null : input.watch({ process: process.id, group }, signal);
+        const [process, limits] = await Promise.all([first, group]);
+        if (process === null || limits === 'failed') return null;
+        return input.watch({ process: process.id, group: limits }, signal);
       },
     });
     const kept = output.finish();
     const durationMs = input.clock.monotonic() - began;
     if (ended.ended !== 'exit') return { ...ended, ...kept, durationMs };
-    const commandExit = await status.exitCode;
-    if (group !== null && commandExit !== 0 && (await group.memoryExceeded())) {
+    const [limits, exitCode] = await Promise.all([group, status.exitCode]);
+    if (limits === 'failed' || exitCode === null) throw setupFailed(kept.output);
+    if (limits !== null && exitCode !== 0 && (await limits.memoryExceeded())) {
       return { ended: 'limit', limit: 'memory', exitCode: null, ...kept, durationMs };
     }
-    if (commandExit === null) throw setupFailed(kept.output);
-    return { ended: 'exit', exitCode: commandExit, ...kept, durationMs };
+    return { ended: 'exit', exitCode, ...kept, durationMs };
   } finally {
-    await group?.remove();
+    const limits = await group;
+    // The group is empty by now; nobody has to wait for the kernel to let go of it.
+    if (limits !== null && limits !== 'failed') input.afterwards(limits.remove());
   }
 }
 
-async function createGroup(cgroups: Cgroups, input: Launch): Promise<CommandGroup> {
-  try {
-    return await cgroups.create(input.command.limits);
-  } catch (cause) {
-    // The limits were promised at start; without them nothing runs.
-    throw new ReindeerError('sandbox_unavailable', 'The control group of the command could not be made.', {
-      cause,
-      retryable: true,
-    });
-  }
-}
-
-function start(input: Launch, pipe: OutputPipe, block: boolean): ChildProcess {
+function start(input: Launch, pipe: OutputPipe): ChildProcess {
+  const block = input.cgroups !== null;
   const child = spawn(input.program, ['--args', String(ARGUMENTS), '--', ...insideCommand(input.command)], {
     stdio: [
       'ignore',
@@ -135,11 +136,14 @@ interface FirstProcess {
   readonly started: string | null;
 }
 
-/** Waits for the sandbox's first process, puts it under its limits and lets it go on. Null when there never was one. */
+/**
+ * Waits for the sandbox's first process, puts it under its limits and lets it go on. Null when there never was one. A process that
+ * cannot be put under its limits is killed before the command starts.
+ */
 async function firstProcess(
   status: StatusReader,
   child: ChildProcess,
-  group: CommandGroup | null,
+  group: Promise<CommandGroup | null | 'failed'>,
   input: Launch,
 ): Promise<FirstProcess | null> {
   const known = await within(input.clock, START_MS, status.firstProcess);
@@ -148,17 +152,18 @@ async function firstProcess(
     if (!known && child.pid !== undefined) kill(child.pid);
     return null;
   }
-  const stat = await processStat(id);
-  if (group !== null) {
-    try {
-      await group.join(id);
-      send(channelOf<Writable>(child, BLOCK), '1');
-    } catch (cause) {
-      input.logger.error('A command could not be put under its limits and was ended.', { cause: String(cause) });
-      kill(id);
-    }
+  const [stat, limits] = await Promise.all([processStat(id), group]);
+  const first = { id, started: stat?.started ?? null };
+  if (limits === null) return first;
+  try {
+    if (limits === 'failed') throw new Error('there is no group');
+    await limits.join(id);
+    send(channelOf<Writable>(child, BLOCK), '1');
+  } catch (cause) {
+    input.logger.error('A command could not be put under its limits and was ended.', { cause: String(cause) });
+    kill(id);
   }
-  return { id, started: stat?.started ?? null };
+  return first;
 }
 
 async function endAll(child: ChildProcess, first: FirstProcess | null, input: Launch): Promise<void> {

@@ -1,8 +1,9 @@
 import { execFile } from 'node:child_process';
-import { access, constants, readFile, rm } from 'node:fs/promises';
+import { access, constants, readdir, readFile, rm } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import type { ExecResult, Surroundings } from '@reindeer/protocol';
 import { makeThreadFolders, type ThreadPaths } from '../folders.ts';
+import { Background } from '../process/background.ts';
 import type { PipePool } from '../process/pipes.ts';
 import type { SandboxSettings } from '../settings.ts';
 import type { SystemView } from './arguments.ts';
@@ -21,6 +22,8 @@ export interface BubblewrapFindings {
   readonly program: string;
   readonly version: string;
   readonly system: SystemView;
+  /** See `findInherited`. */
+  readonly inheritedDescriptors: readonly number[];
   /** `private-uid` findings carry the probe's id; each thread has its own. */
   readonly identity: Identity;
   readonly cgroups: Cgroups | null;
@@ -38,6 +41,8 @@ export interface BubblewrapFindings {
   };
 }
 
+type Machine = Pick<BubblewrapFindings, 'program' | 'version' | 'system' | 'inheritedDescriptors'>;
+
 export type ProbeResult =
   | { readonly ok: true; readonly findings: BubblewrapFindings }
   | { readonly ok: false; readonly reason: string; readonly remedy: string };
@@ -49,6 +54,8 @@ export interface ProbeInput {
   /** A folder of ours in which a trial thread is made and removed again. */
   readonly folder: string;
   readonly hidden: readonly string[];
+  /** A folder of ours for what commands see as `/etc`. */
+  readonly systemFolder: string;
   /** Folders to search for `bwrap`. */
   readonly searchPath: string;
 }
@@ -68,26 +75,28 @@ export async function probeBubblewrap(input: ProbeInput): Promise<ProbeResult> {
   }
   const program = await findProgram('bwrap', input.searchPath);
   if (program === null) return { ok: false, reason: 'bubblewrap is not installed.', remedy: await installCommand() };
-  const help = await run(program, ['--help']).then(
-    (result) => result.stdout + result.stderr,
-    () => '',
-  );
+  const ask = (option: string) =>
+    run(program, [option]).then(
+      (result) => result.stdout + result.stderr,
+      () => '',
+    );
+  const [help, version, inheritedDescriptors] = await Promise.all([ask('--help'), ask('--version'), findInherited()]);
   if (!help.includes('--json-status-fd') || !help.includes('--args')) {
     return { ok: false, reason: 'bubblewrap is too old (0.4 or newer is needed).', remedy: await installCommand() };
   }
-  const version = await run(program, ['--version']).then(
-    (result) => result.stdout.trim().replace(/^bubblewrap /, ''),
-    () => 'unknown',
-  );
   const system = await findSystemView({
     network: input.settings.network,
     hidden: input.hidden,
+    folder: input.systemFolder,
+    random: input.surroundings.random,
     sizedTmpfs: help.includes('--size') && help.includes('--perms'),
   });
-  const trial = new Trial(input, program, system);
+  const found = { program, version: version.trim(), system, inheritedDescriptors };
+  const trial = new Trial(input, found);
   try {
-    return await tryIdentities(trial, input, { program, version, system }, help.includes('--disable-userns'));
+    return await tryIdentities(trial, input, found, help.includes('--disable-userns'));
   } finally {
+    await trial.over();
     await rm(input.folder, { recursive: true, force: true });
   }
 }
@@ -95,7 +104,7 @@ export async function probeBubblewrap(input: ProbeInput): Promise<ProbeResult> {
 async function tryIdentities(
   trial: Trial,
   input: ProbeInput,
-  found: Pick<BubblewrapFindings, 'program' | 'version' | 'system'>,
+  machine: Machine,
   canDisableNested: boolean,
 ): Promise<ProbeResult> {
   let last = '';
@@ -108,18 +117,19 @@ async function tryIdentities(
       continue;
     }
     const { clock, random } = input.surroundings;
-    const cgroups = await findCgroups(clock, random);
-    const groups = cgroups === null ? null : await trial.groups(identity, filter, cgroups);
+    const found = await findCgroups(clock, random);
+    const cgroups = result.processUlimit ? (found?.withoutProcesses() ?? null) : found;
+    const groups = cgroups === null ? NOTHING : await trial.groups(identity, filter, cgroups);
     return {
       ok: true,
       findings: {
-        ...found,
+        ...machine,
         identity,
         filter,
-        cgroups: groups !== null && (groups.memory || groups.processes) ? cgroups : null,
+        cgroups: groups.memory || groups.processes ? cgroups : null,
         confirmed: {
-          memoryGroup: groups?.memory ?? false,
-          processGroup: groups?.processes ?? false,
+          memoryGroup: groups.memory,
+          processGroup: groups.processes,
           processUlimit: result.processUlimit,
           fileSize: result.fileSize,
           noNesting: result.noNesting,
@@ -130,6 +140,8 @@ async function tryIdentities(
   }
   return { ok: false, ...(await explainRefusal(last)) };
 }
+
+const NOTHING = { memory: false, processes: false };
 
 /** All ways to try, the best first. */
 function candidates(canDisableNested: boolean): { readonly identity: Identity; readonly filter: Buffer | null }[] {
@@ -149,13 +161,18 @@ function candidates(canDisableNested: boolean): { readonly identity: Identity; r
 /** Runs trial commands in a thread of its own. */
 class Trial {
   readonly #input: ProbeInput;
-  readonly #program: string;
-  readonly #system: SystemView;
+  readonly #machine: Machine;
+  readonly #background: Background;
 
-  constructor(input: ProbeInput, program: string, system: SystemView) {
+  constructor(input: ProbeInput, machine: Machine) {
     this.#input = input;
-    this.#program = program;
-    this.#system = system;
+    this.#machine = machine;
+    this.#background = new Background(input.surroundings.logger);
+  }
+
+  /** Resolves when nothing of the trial is left. */
+  over(): Promise<void> {
+    return this.#background.settled();
   }
 
   /** Does a command run at all, without rights, and which of its own limits hold? */
@@ -211,13 +228,13 @@ class Trial {
         identity,
         filter,
         cgroups,
-        limits: { memoryBytes: 48 * MIB, processes: 8, diskBytes: 64 * MIB },
+        limits: { memoryBytes: 24 * MIB, processes: 8, diskBytes: 64 * MIB },
         limitProcesses: false,
-        command: GROUPS,
+        command: GROUPS(cgroups.processes),
         watch: async () => {},
       });
       return {
-        processes: result.output.split('\n').includes('processes'),
+        processes: cgroups.processes && result.output.split('\n').includes('processes'),
         memory: result.ended === 'limit' && result.limit === 'memory',
       };
     } catch (error) {
@@ -239,11 +256,12 @@ class Trial {
     const paths = trialPaths(folder);
     await makeThreadFolders(paths, options.identity.kind === 'private-uid' ? options.identity.uid : null);
     return launch({
-      program: this.#program,
+      program: this.#machine.program,
       command: {
         identity: options.identity,
         folders: paths.folders,
-        system: this.#system,
+        system: this.#machine.system,
+        inheritedDescriptors: this.#machine.inheritedDescriptors,
         network: settings.network,
         limits: options.limits,
         limitProcesses: options.limitProcesses,
@@ -260,6 +278,7 @@ class Trial {
       outputBytes: 64 * 1024,
       outputEndBytes: MIB,
       signal: new AbortController().signal,
+      afterwards: (work) => this.#background.add(work),
       watch: async ({ process: first }, signal) => {
         while (!signal.aborted) {
           await options.watch(first);
@@ -291,9 +310,27 @@ ${FORKS}
 exit 0`;
 
 /** Forks past the group's limit, then fills the memory: a doubling string is enough, and needs no other program. */
-const GROUPS = `${FORKS}
+const GROUPS = (forks: boolean) => `${forks ? FORKS : ''}
 text=0123456789abcdef
 while :; do text=$text$text; done`;
+
+const CLOSE_ON_EXEC = 0o2000000;
+
+/**
+ * Descriptors beyond stdin, stdout and stderr that this process was given by whoever started it and that its children would get as well.
+ * All that it opens itself is closed in children by the system.
+ */
+export async function findInherited(): Promise<number[]> {
+  const names = await readdir('/proc/self/fdinfo').catch(() => []);
+  const inherited: number[] = [];
+  for (const name of names) {
+    const text = await readFile(`/proc/self/fdinfo/${name}`, 'utf8').catch(() => '');
+    const flags = /^flags:\s*([0-7]+)$/m.exec(text)?.[1];
+    if (Number(name) > 2 && flags !== undefined && (Number.parseInt(flags, 8) & CLOSE_ON_EXEC) === 0)
+      inherited.push(Number(name));
+  }
+  return inherited;
+}
 
 function trialPaths(folder: string): ThreadPaths {
   const userData = `${folder}/user-data`;
@@ -306,7 +343,7 @@ function trialPaths(folder: string): ThreadPaths {
       uploads: `${userData}/uploads`,
       outputs: `${userData}/outputs`,
       temporary: `${folder}/tmp`,
-      system: `${folder}/system`,
+      passwd: `${folder}/passwd`,
     },
   };
 }

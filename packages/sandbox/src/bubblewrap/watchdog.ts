@@ -26,8 +26,9 @@ export interface WatchdogOptions {
 
 /** Milliseconds between two looks. */
 const TICK_MS = 100;
-/** A command that stays at the process limit for so many looks in a row is a bomb, not a busy build. */
-const CROWDED_TICKS = 20;
+const COUNT_EVERY = 5;
+/** A command that stays at the process limit for so many milliseconds is a bomb, not a busy build. */
+const CROWDED_MS = 2_000;
 /** From this share of the limit on a command counts as being at it: refused forks come and go. */
 const CROWDED_SHARE = 0.9;
 
@@ -41,26 +42,34 @@ export async function watchCommand(
   signal: AbortSignal,
 ): Promise<string | null> {
   const disk = new DiskWatch(options);
-  let crowdedTicks = 0;
-  while (!signal.aborted) {
-    let crowded = false;
-    if (input.group !== null) {
-      if (await input.group.memoryExceeded()) return 'memory';
-      const count = await input.group.processCount();
-      crowded = count.refused && count.now >= options.limits.processes * CROWDED_SHARE;
-    }
-    if (options.memory || options.processes) {
-      const usage = await usageOf(input.process, options.limits.processes);
-      if (options.processes && usage.tasks > options.limits.processes) return 'processes';
-      if (options.memory && usage.memoryBytes > options.limits.memoryBytes) return 'memory';
-      crowded ||= options.processes && usage.tasks >= options.limits.processes * CROWDED_SHARE;
-    }
-    crowdedTicks = crowded ? crowdedTicks + 1 : 0;
-    if (crowdedTicks >= CROWDED_TICKS) return 'processes';
-    if (await disk.exceeded(input.process)) return 'disk';
+  let crowdedSince: number | null = null;
+  for (let tick = 0; ; tick += 1) {
+    // First the pause: most commands are over before the first look.
     await options.clock.sleep(TICK_MS, signal).catch(() => {});
+    if (signal.aborted) return null;
+    if (input.group !== null && (await input.group.memoryExceeded())) return 'memory';
+    // Counting processes one by one costs more than reading a number; a bomb stays anyway.
+    const counts = options.memory || (options.processes && tick % COUNT_EVERY === 0);
+    const usage = counts ? await usageOf(input.process, options.limits.processes) : null;
+    if (options.memory && usage !== null && usage.memoryBytes > options.limits.memoryBytes) return 'memory';
+    const tasks = await tasksOf(options, input, usage);
+    if (tasks !== null) {
+      if (tasks > options.limits.processes) return 'processes';
+      crowdedSince =
+        tasks < options.limits.processes * CROWDED_SHARE ? null : (crowdedSince ?? options.clock.monotonic());
+      if (crowdedSince !== null && options.clock.monotonic() - crowdedSince >= CROWDED_MS) return 'processes';
+    }
+    if (await disk.exceeded(input.process)) return 'disk';
   }
-  return null;
+}
+
+/** How many processes and threads there are now, by the cheapest way that knows; null when nobody looked this time. */
+async function tasksOf(options: WatchdogOptions, input: WatchInput, usage: Usage | null): Promise<number | null> {
+  if (options.processes) return usage?.tasks ?? null;
+  if (input.group === null) return null;
+  const count = await input.group.processCount();
+  // A group that never refused anybody is not at its limit, however large it is.
+  return count.refused ? Math.min(count.now, options.limits.processes) : 0;
 }
 
 export interface Usage {
