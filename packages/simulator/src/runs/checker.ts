@@ -63,6 +63,8 @@ export class Checker {
   readonly #acknowledged = new Map<string, string>();
   readonly #newestAttempt = new Map<string, ActingAttempt>();
   readonly #effects = new Map<string, number>();
+  /** Tool calls by name and token. */
+  readonly #started = new Set<string>();
   readonly #stopped = new Set<string>();
   readonly #keys = new Map<string, { readonly runId: string; readonly payload: string }>();
   readonly #read = new Map<string, number>();
@@ -262,20 +264,25 @@ export class Checker {
     this.#stopped.add(runId);
   }
 
-  /** A holder begins something that costs or shows: a model call, a tool. */
+  /**
+   * A holder begins something that costs or shows: a model call, a tool. In the first instants after a pause an answer that was
+   * on its way before can be heard before the deadline is looked at; no check can close that window (the pause may come right
+   * after it), the journal bounds what it can do: one start per attempt. Only those instants are excused.
+   */
   act(attempt: ActingAttempt, what: string): void {
-    const { runId, token } = attempt;
-    this.#chronicle.note(() => `${attempt.incarnation.name} ${what} of ${runId}, attempt ${attempt.attempt}`);
+    const { runId, token, incarnation } = attempt;
+    this.#chronicle.note(() => `${incarnation.name} ${what} of ${runId}, attempt ${attempt.attempt}`);
+    if (this.#stopped.has(runId))
+      this.#chronicle.broken('S11', `${what} was begun after ${runId} was reported as stopped`);
+    if (attempt.toldToStop)
+      this.#chronicle.broken('S11', `${what} was begun after the holder of ${runId} was told to stop`);
+    if (incarnation.justResumed) return;
     const confirmed = this.#confirmed.get(`${runId}/${token}`);
     if (confirmed !== undefined && this.#now() >= confirmed)
       this.#chronicle.broken(
         'RL-04',
         `${what} was begun ${this.#now() - confirmed} ms after the lease of ${runId} had run out`,
       );
-    if (this.#stopped.has(runId))
-      this.#chronicle.broken('S11', `${what} was begun after ${runId} was reported as stopped`);
-    if (attempt.toldToStop)
-      this.#chronicle.broken('S11', `${what} was begun after the holder of ${runId} was told to stop`);
     if (this.#newestAttempt.get(runId) !== attempt)
       this.#chronicle.broken('S1', `${what} was begun by an attempt of ${runId} that is not its newest`);
   }
@@ -285,20 +292,27 @@ export class Checker {
     attempt: ActingAttempt,
     call: { readonly messageId: string; readonly index: number; readonly repeatable: boolean },
   ): void {
-    const { runId, token } = attempt;
+    const { runId, token, incarnation } = attempt;
     const name = `${call.messageId}#${call.index}`;
     this.act(attempt, `tool ${name}`);
-    const row = this.#database.runs.get(runId);
-    if (row === undefined || row.token !== token)
-      this.#chronicle.broken('S1', `${name} was started by a former holder of ${runId}`);
-    else if (row.run.acknowledged) this.#chronicle.broken('S1', `${name} was started after the end of ${runId}`);
-    const journal = this.#database.shelves.get(attempt.threadId)?.journal.get(`${call.messageId}\n${call.index}`);
-    if (journal === undefined) this.#chronicle.broken('S9', `${name} was started without being journalled`);
-    else if (journal.finished !== null) this.#chronicle.broken('S9', `${name} had finished and was started again`);
+    if (!incarnation.justResumed) this.#mayAct(attempt, name);
     const count = (this.#effects.get(name) ?? 0) + 1;
     this.#effects.set(name, count);
     if (count > 1 && !call.repeatable)
       this.#chronicle.broken('S9', `${name} is not repeatable and was started ${count} times`);
+    if (this.#started.has(`${name}/${token}`))
+      this.#chronicle.broken('S9', `${name} was started twice by one attempt of ${runId}`);
+    this.#started.add(`${name}/${token}`);
+  }
+
+  #mayAct({ runId, threadId, token }: ActingAttempt, name: string): void {
+    const row = this.#database.runs.get(runId);
+    if (row === undefined || row.token !== token)
+      this.#chronicle.broken('S1', `${name} was started by a former holder of ${runId}`);
+    else if (row.run.acknowledged) this.#chronicle.broken('S1', `${name} was started after the end of ${runId}`);
+    const journal = this.#database.shelves.get(threadId)?.journal.get(name.replace('#', '\n'));
+    if (journal === undefined) this.#chronicle.broken('S9', `${name} was started without being journalled`);
+    else if (journal.finished !== null) this.#chronicle.broken('S9', `${name} had finished and was started again`);
   }
 
   /** S7: every answer to a key names one run and one payload. */

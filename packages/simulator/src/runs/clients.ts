@@ -1,5 +1,5 @@
 import type { MemoryDatabase } from '@reindeer/database';
-import type { AdmissionResult, MultitaskStrategy, Run } from '@reindeer/protocol';
+import type { AdmissionResult, CreateRun, MultitaskStrategy, Run } from '@reindeer/protocol';
 import type { Runtime } from '@reindeer/runtime';
 import type { SeededRandom } from '@reindeer/testkit';
 import type { Scheduler } from '../world/scheduler.ts';
@@ -10,7 +10,7 @@ import type { Program } from './program.ts';
 import { asInput, randomProgram } from './program.ts';
 
 /** Sends a request to one of the processes, whichever is up. */
-export type Ask = <T>(work: (runtime: Runtime) => Promise<T>) => Promise<T>;
+export type Ask = <T>(work: (runtime: Runtime, signal: AbortSignal) => Promise<T>) => Promise<T>;
 
 export interface ClientParts {
   readonly random: SeededRandom;
@@ -41,7 +41,7 @@ export async function submitter(parts: ClientParts, name: string): Promise<void>
     };
     for (let attempt = 1; attempt <= 4; attempt += 1) {
       try {
-        const result = await parts.ask((runtime) => create(runtime, request, key));
+        const result = await parts.ask((runtime, signal) => create(runtime, request, key, signal));
         if (key !== null && (result.outcome === 'admitted' || result.outcome === 'reused'))
           parts.checker.keyAnswered(
             key,
@@ -64,8 +64,9 @@ function create(
   runtime: Runtime,
   request: { threadId: string; strategy: MultitaskStrategy; program: Program; crashPolicy: 'resume' | 'error' },
   key: string | null,
+  signal: AbortSignal,
 ): Promise<AdmissionResult> {
-  return runtime.runs.create({
+  const input: CreateRun = {
     threadId: request.threadId,
     userId: USER,
     assistantId: ASSISTANT,
@@ -86,7 +87,8 @@ function create(
     crashPolicy: request.crashPolicy,
     createThread: true,
     idempotencyKey: key,
-  });
+  };
+  return runtime.runs.create(input, signal);
 }
 
 /** Cancels runs, waits for their stop in half of the cases, and believes what it is told. */
@@ -102,8 +104,8 @@ export async function canceller(parts: ClientParts): Promise<void> {
     const action = random.chance(0.5) ? 'interrupt' : 'rollback';
     const wait = random.chance(0.5);
     try {
-      const answer = await parts.ask((runtime) =>
-        runtime.runs.cancel({ runId: run.runId, threadId: run.threadId, userId: USER, action, wait }),
+      const answer = await parts.ask((runtime, signal) =>
+        runtime.runs.cancel({ runId: run.runId, threadId: run.threadId, userId: USER, action, wait, signal }),
       );
       chronicle.note(() => `canceller got ${answer.outcome} for ${run.runId}`);
       if (answer.outcome === 'accepted' && answer.stopped) checker.stopped(run.runId);

@@ -175,7 +175,7 @@ async function runTool(following: Following, messageId: string, index: number, t
   await context.effects.track('tool', async () => {
     checker.effect(acting, { messageId, index, repeatable: tool.repeatable });
     // A tool that does not listen to aborts: the worst kind.
-    await incarnation.surroundings.clock.sleep(tool.duration);
+    await incarnation.work(tool.duration);
   });
   await context.journal.finish({ messageId, index, outcome: 'ok', result: 'done' });
 }

@@ -10,6 +10,7 @@ import { Scheduler } from '../world/scheduler.ts';
 import type { Violation } from '../world/violation.ts';
 import { Chronicle } from '../world/violation.ts';
 import { Checker } from './checker.ts';
+import type { Ask } from './clients.ts';
 import { canceller, editor, reader, submitter } from './clients.ts';
 import { ASSISTANT, SimulatedSaver, simulatedGraph } from './graph.ts';
 import type { Mutant, MutantTools } from './mutants.ts';
@@ -60,6 +61,8 @@ interface Process {
   stopping: boolean;
   /** Recovery has run: only then does a process listen to clients. */
   ready: boolean;
+  /** Fires when the connections of its clients are closed. */
+  connections: AbortController;
 }
 
 /**
@@ -128,6 +131,7 @@ export async function simulateRuns(
     process.incarnation = incarnation;
     process.stopping = false;
     process.ready = false;
+    process.connections = new AbortController();
     process.runtime = createRuntime({
       stores,
       graphs: new Map([[ASSISTANT, simulatedGraph(incarnation, checker)]]),
@@ -143,7 +147,11 @@ export async function simulateRuns(
             return String(checkpoints).padStart(8, '0');
           },
         }),
-      settings: { instanceId: process.name },
+      // The owner is new at every start; the earlier ones of this process are known to be dead (D12).
+      settings: {
+        instanceId: incarnation.name,
+        deadOwners: Array.from({ length: number - 1 }, (_, before) => `${process.name}${before + 1}`),
+      },
     });
     chronicle.note(() => `${incarnation.name} BOOTS`);
     // A process whose store is out of reach at its start tries again, as its operator's supervisor makes it.
@@ -162,15 +170,23 @@ export async function simulateRuns(
 
   const processes: Process[] = [];
   for (const name of ['A', 'B']) {
-    const process = { name, wallOffset: 0, cutOffUntil: 0, deafUntil: 0, stopping: false, ready: false } as Process;
+    const process = {
+      name,
+      wallOffset: 0,
+      cutOffUntil: 0,
+      deafUntil: 0,
+      stopping: false,
+      ready: false,
+      connections: new AbortController(),
+    } as Process;
     processes.push(process);
     void boot(process, 1);
   }
 
-  const ask = <T>(work: (runtime: Runtime) => Promise<T>): Promise<T> => {
-    const { incarnation, runtime, ready } = random.pick(processes);
+  const ask: Ask = (work) => {
+    const { incarnation, runtime, ready, connections } = random.pick(processes);
     if (!ready) return Promise.reject(new Error('Nobody listens there.'));
-    return incarnation.request(() => work(runtime), 1_000 + random.below(healed ? 4_000 : 14_000));
+    return incarnation.request(() => work(runtime, connections.signal), 1_000 + random.below(healed ? 4_000 : 14_000));
   };
   const parts = {
     random,
@@ -232,13 +248,33 @@ export async function simulateRuns(
   /** As on SIGTERM: stop in order, then begin anew. */
   async function restart(process: Process): Promise<void> {
     const { incarnation, runtime } = process;
-    if (process.stopping || !incarnation.alive) return;
+    if (process.stopping || !process.ready || !incarnation.alive) return;
     process.stopping = true;
+    process.ready = false;
     chronicle.note(() => `${incarnation.name} STOPS`);
-    await Promise.race([
-      runtime.stop({ drainMs: random.below(3_000), hardMs: 3_000 + random.below(5_000) }),
-      scheduler.sleep(60_000),
-    ]);
+    const hardMs = 3_000 + random.below(5_000);
+    let stopped = false;
+    void runtime.stop({ drainMs: random.below(3_000), hardMs }).then(() => {
+      stopped = true;
+    });
+    // RT-18: bounded, whatever its runs and its store do. A pause or a slow answer on the way does not count.
+    const late = scheduler.now + hardMs + 1_000;
+    while (!stopped && incarnation.alive) await scheduler.sleep(50);
+    if (stopped && scheduler.now > late && !incarnation.resumedSince(late - hardMs - 1_000))
+      chronicle.broken('RT-18', `${incarnation.name} took ${scheduler.now - late} ms longer than ${hardMs} ms to stop`);
+    process.connections.abort(new Error('The server has stopped.'));
+    // ND-03: the loops are over. L4: what was on its way (the end of a tool, a client's last answer) ends soon, and nothing sleeps.
+    await scheduler.sleep(5);
+    const { beats } = incarnation;
+    await scheduler.sleep(9_000);
+    if (!incarnation.alive) return;
+    if (incarnation.beats > beats)
+      chronicle.broken(
+        'ND-03',
+        `${incarnation.name} renewed or claimed ${incarnation.beats - beats} times after its stop`,
+      );
+    if (incarnation.sleeping > 0 && !incarnation.resumedSince(late))
+      chronicle.broken('L4', `${incarnation.name} has ${incarnation.sleeping} timers long after its stop`);
     incarnation.die();
     await scheduler.sleep(random.below(1_000));
     await boot(process, incarnation.number + 1);

@@ -27,6 +27,9 @@ export interface StoreRequest {
 /** The other side of the network: performs a request on the shared database. */
 export type Serve = (request: StoreRequest) => Promise<unknown>;
 
+/** Within how many milliseconds after a pause everything that waited has happened. */
+const PILED_UP_MS = 3;
+
 const PORTS = ['threads', 'runs', 'log', 'journal', 'checkpoints'] as const;
 
 /**
@@ -50,9 +53,10 @@ export class Incarnation {
   readonly #died = Promise.withResolvers<never>();
   #pausedUntil = 0;
   readonly #piledUp: (() => void)[] = [];
+  #resumedAt: number | null = null;
   #alive = true;
   #sleeping = 0;
-  #calls = 0;
+  #beats = 0;
 
   constructor(parts: {
     name: string;
@@ -86,13 +90,21 @@ export class Incarnation {
   get paused(): boolean {
     return this.#scheduler.now < this.#pausedUntil;
   }
+  /** Woke up a moment ago: what piled up meanwhile is still coming in. */
+  get justResumed(): boolean {
+    return this.#resumedAt !== null && this.#scheduler.now - this.#resumedAt <= PILED_UP_MS;
+  }
+  /** Was it paused at some time after `time`? */
+  resumedSince(time: number): boolean {
+    return this.paused || (this.#resumedAt !== null && this.#resumedAt >= time);
+  }
   /** Timers that wait right now: none after a clean stop. */
   get sleeping(): number {
     return this.#sleeping;
   }
-  /** Calls to the store so far. */
-  get calls(): number {
-    return this.#calls;
+  /** Renewals and claims so far: what the loops of the product send. */
+  get beats(): number {
+    return this.#beats;
   }
 
   pause(milliseconds: number): void {
@@ -106,8 +118,9 @@ export class Incarnation {
 
   /** What piled up during the pause comes now, in any order. */
   resume(): void {
+    if (this.#pausedUntil > 0) this.#resumedAt = this.#scheduler.now;
     this.#pausedUntil = this.#scheduler.now;
-    for (const run of this.#piledUp.splice(0)) this.#scheduler.after(this.#random.below(3), run);
+    for (const run of this.#piledUp.splice(0)) this.#scheduler.after(this.#random.below(PILED_UP_MS), run);
   }
   die(): void {
     this.#alive = false;
@@ -144,6 +157,13 @@ export class Incarnation {
         event.cancel();
       },
     };
+  }
+
+  /** What a tool does: nothing of the product waits for this timer, so it does not count as one. */
+  work(milliseconds: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.#whenAwake(milliseconds, resolve);
+    });
   }
 
   #latency(): number {
@@ -204,7 +224,7 @@ export class Incarnation {
 
   #call(request: StoreRequest): Promise<unknown> {
     if (!this.#alive) return new Promise(() => {});
-    this.#calls += 1;
+    if (request.method === 'renew' || request.method === 'claimOrphans') this.#beats += 1;
     const fate = this.#fate(request);
     return new Promise((resolve, reject) => {
       const answer = (settle: () => void): void => void this.#whenAwake(fate.back, settle);
