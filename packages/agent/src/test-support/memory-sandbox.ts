@@ -29,6 +29,7 @@ export class MemorySandboxes implements SandboxProvider {
   readonly acquired: string[] = [];
   readonly released: string[] = [];
   readonly commands: ExecRequest[] = [];
+  readonly listings: { readonly depth: number; readonly ignore?: readonly string[] }[] = [];
   readonly #options: MemorySandboxOptions;
   readonly #held = new Map<string, Sandbox>();
 
@@ -88,7 +89,7 @@ export class MemorySandboxes implements SandboxProvider {
   async shutdown(): Promise<void> {}
 
   files(): SandboxFiles {
-    const { contents } = this;
+    const { contents, listings } = this;
     const info = (path: string): FileInfo => ({
       path,
       kind: 'file',
@@ -113,7 +114,9 @@ export class MemorySandboxes implements SandboxProvider {
         return info(path);
       },
       remove: async (path) => contents.delete(path),
-      async list(path, { limit }) {
+      async list(path, options) {
+        const { limit } = options;
+        listings.push(options);
         const found = below(path);
         return { entries: found.slice(0, limit).map(info), truncated: found.length > limit };
       },

@@ -190,6 +190,12 @@ describe('looking around', () => {
     expect(await filled(2).text('ls', { path: `${ROOT}/workspace` })).toBe(
       `${ROOT}/workspace/f0.txt\n${ROOT}/workspace/f1.txt`,
     );
+    const looked = filled(1);
+    await looked.text('ls', { path: 'workspace' });
+    expect(looked.sandboxes.listings[0]).toMatchObject({ depth: 2 });
+    expect(looked.sandboxes.listings[0]?.ignore).toEqual(
+      expect.arrayContaining(['.git', 'node_modules', '__pycache__', '.venv', 'dist']),
+    );
     const long = await filled(1_900).text('ls', { path: `${ROOT}/workspace` });
     expect(long.length).toBeLessThanOrEqual(20_000);
     expect(long).toMatch(/\[… \d+ more entries left out; look in a narrower folder\]$/);
