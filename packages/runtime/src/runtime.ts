@@ -91,7 +91,25 @@ export function createRuntime(parts: RuntimeParts): Runtime {
     limit: settings.valuesCacheBytes,
     keysOf: async (factory, threadId) => (await factory.forState(saverFor({ threadId, fence: null }))).stateKeys,
   });
-  const reading = { log: stores.log, runs: stores.runs, surroundings, streams, values, stateOf, factoryOf };
+  let epoch: Promise<string> | null = null;
+  const epochOf = () => {
+    // It never changes while the store is open; only a failed question is asked again.
+    epoch ??= stores.log.epoch().catch((error: unknown) => {
+      epoch = null;
+      throw error;
+    });
+    return epoch;
+  };
+  const reading = {
+    epoch: epochOf,
+    log: stores.log,
+    runs: stores.runs,
+    surroundings,
+    streams,
+    values,
+    stateOf,
+    factoryOf,
+  };
 
   let started: Promise<{ readonly recovered: number }> | null = null;
   let stopped: Promise<StopReport> | null = null;

@@ -1,20 +1,36 @@
 import { MemoryDatabase } from '@reindeer/database';
 import { deferred, faultOnce, flush, testSurroundings, verifies, withFaults } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
-import { gated, USER, world } from '../testing/world.ts';
+import { gated, USER, type World, world } from '../testing/world.ts';
 
 describe('admission', () => {
   test(
     'a run has its worker when its admission is answered: no turn lies between',
     verifies('RA-21', 'RA-03'),
     async () => {
-      const w = world();
+      const seen: number[] = [];
+      const w: World = world({
+        stores: (stores) => ({
+          ...stores,
+          runs: {
+            ...stores.runs,
+            admit: async (input) => {
+              const answer = await stores.runs.admit(input);
+              // The next turn of the event loop: whatever else waits for the loop comes after this.
+              setImmediate(() => seen.push(w.runtime.stats().held));
+              return answer;
+            },
+          },
+        }),
+      });
       await w.runtime.start();
-      const admission = w.create();
-      expect(w.runtime.stats().held).toBe(0);
-      const result = await admission;
+      const gate = w.surroundings.probe.hold('run.attached');
+      const run = await w.admitted();
+      await flush();
+      expect(seen).toEqual([1]);
       expect(w.runtime.stats()).toMatchObject({ held: 1, leases: 1 });
-      if (result.outcome === 'admitted') await w.ended(result.run);
+      gate.release();
+      await w.ended(run);
       await w.runtime.stop();
     },
   );

@@ -1,8 +1,8 @@
-import { Command, Send } from '@langchain/langgraph';
-import type { Fact, GraphConfig, GraphFactory, Json, JsonObject, LoadedCheckpoint, Run } from '@reindeer/protocol';
+import type { CheckpointStore, GraphConfig, GraphFactory, JsonObject, Run } from '@reindeer/protocol';
 import { factKey, ReindeerError } from '@reindeer/protocol';
 import { toWire } from '../stream/wire.ts';
 import type { Attempt } from './attempt.ts';
+import { type Head, whereToBegin } from './beginning.ts';
 import type { Ending } from './ending.ts';
 import { ASKS, failure, SUCCESS } from './ending.ts';
 import type { RunParts } from './ports.ts';
@@ -23,11 +23,12 @@ export async function executeGraph(
   parts: RunParts,
   attempt: Attempt,
   factory: GraphFactory,
-  saver: unknown,
+  head: Head,
+  saverOn: (store: CheckpointStore) => unknown,
 ): Promise<Ending> {
   const { run } = attempt;
-  const graph = await factory.forAttempt(attempt, saver);
-  const begin = await whereToBegin(parts, run);
+  const begin = await whereToBegin(parts, run, head);
+  const graph = await factory.forAttempt(attempt, saverOn(begin.store));
   const asked = FRAME_MODES.filter((mode) => run.request.streamModes.includes(mode));
   const stream = await graph.stream(begin.input, {
     ...configOf(parts, attempt, begin.checkpointId),
@@ -124,67 +125,6 @@ function configOf(parts: RunParts, attempt: Attempt, checkpointId: string | null
 
 function withoutOwned(asked: JsonObject): Record<string, unknown> {
   return Object.fromEntries(Object.entries(asked).filter(([key]) => !OWNED.has(key) && !key.startsWith('__')));
-}
-
-interface Beginning {
-  readonly input: unknown;
-  /** Fork from here; null = the thread's head. A resumed attempt never names one: LangGraph would run finished tasks again. */
-  readonly checkpointId: string | null;
-}
-
-/**
- * A first attempt begins with what was asked. A later one continues where the run left off: at its last checkpoint, with no input;
- * if it left none, with the original request, unless the answer to an interrupt is stored already (it must not answer twice).
- */
-async function whereToBegin(parts: RunParts, run: Run): Promise<Beginning> {
-  const asked: Beginning = { input: inputOf(run), checkpointId: run.request.checkpointId };
-  if (run.attempt <= 1) return asked;
-  const resume: Beginning = { input: null, checkpointId: null };
-  if (await wroteCheckpoint(parts, run)) return resume;
-  if (run.request.command === null) return asked;
-  const head = await parts.stores.checkpoints.load({ threadId: run.threadId, ns: '', checkpointId: null });
-  return hasPendingResume(head) ? resume : asked;
-}
-
-const hasPendingResume = (head: LoadedCheckpoint | null): boolean =>
-  head?.writes.some((write) => write.channel === '__resume__') ?? false;
-
-/** Did an earlier attempt of this run write a checkpoint of the root graph? Its fact stands in the log if so (D3). */
-async function wroteCheckpoint(parts: RunParts, run: Run): Promise<boolean> {
-  const { log } = parts.stores;
-  const { threadId, runId } = run;
-  let afterSeq = 0;
-  for (;;) {
-    const page = await log.read({ threadId, runId, afterSeq, limit: 500, maxBytes: 4 * 1024 * 1024 });
-    const last: Fact | undefined = page.facts.at(-1);
-    if (last === undefined) return false;
-    if (page.facts.some(({ body }) => body.kind === 'checkpoint' && body.ns === '')) return true;
-    afterSeq = last.seq;
-  }
-}
-
-function inputOf(run: Run): unknown {
-  const { command, input } = run.request;
-  if (command === null) return input;
-  return new Command({
-    ...(command.resume === undefined ? {} : { resume: command.resume }),
-    ...(command.update === undefined || command.update === null
-      ? {}
-      : { update: command.update as Record<string, unknown> }),
-    ...(command.goto === undefined || command.goto === null ? {} : { goto: gotoOf(command.goto) }),
-  });
-}
-
-function gotoOf(goto: Json): string | Send | (string | Send)[] {
-  const one = (target: Json): string | Send => {
-    if (typeof target === 'string') return target;
-    if (isObject(target) && typeof target.node === 'string') return new Send(target.node, target.input ?? null);
-    throw new ReindeerError(
-      'validation_failed',
-      'command.goto must be a node name, {node, input}, or a list of these.',
-    );
-  };
-  return Array.isArray(goto) ? goto.map(one) : one(goto);
 }
 
 const mutable = (nodes: readonly string[] | '*'): string[] | '*' => (nodes === '*' ? '*' : [...nodes]);

@@ -1,4 +1,4 @@
-import type { Fence, GraphFactory, Run, Stores, Surroundings } from '@reindeer/protocol';
+import type { CheckpointStore, Fence, GraphFactory, Run, Stores, Surroundings } from '@reindeer/protocol';
 import type { Packer } from '../saver/index.ts';
 import type { RuntimeSettings } from '../settings.ts';
 
@@ -10,6 +10,8 @@ export type SaverFor = (input: {
   readonly taskName?: (taskId: string) => string | undefined;
   /** Shared with the attempt's tool journal, so that a message is serialized once. */
   readonly packer?: Packer;
+  /** Where its checkpoints are; default the runtime's store. */
+  readonly store?: CheckpointStore;
 }) => unknown;
 
 /** Called around runs; failures are logged and change nothing. */

@@ -10,6 +10,7 @@ const LOOK_MS = 200;
  * Waits until no earlier run of the thread can still write: superseded ones finish their rollback or acknowledgement first (RA-11). Local
  * ones are awaited, others are looked for in the store; those of dead holders are claimed by `sweep` and become local ones.
  *
+ * @returns whether there was anything to wait for.
  * @throws the reason of `local.signal`: its own abort ends the wait.
  */
 export async function waitForPriors(
@@ -17,10 +18,10 @@ export async function waitForPriors(
   registry: RunRegistry,
   local: LocalRun,
   sweep: () => Promise<number>,
-): Promise<void> {
+): Promise<boolean> {
   const { clock, logger } = parts.surroundings;
   const { runId, threadId, createdAt } = local.run;
-  for (;;) {
+  for (let waited = false; ; waited = true) {
     local.signal.throwIfAborted();
     const earlier = registry.ofThread(threadId).filter((other) => other !== local && other.order < local.order);
     if (earlier.length > 0) {
@@ -34,7 +35,7 @@ export async function waitForPriors(
         logger.warn('earlier runs of a thread could not be looked for; trying again', { runId, error: String(error) });
         return null;
       });
-    if (foreign?.length === 0) return;
+    if (foreign?.length === 0) return waited;
     if (foreign !== null) await settledWithin(clock, sweep(), LOOK_MS);
     await clock.sleep(LOOK_MS, local.signal);
   }

@@ -220,7 +220,7 @@ describe('rollback', () => {
     await gate.reached;
     await w.cancel(second, 'rollback');
     gate.release();
-    expect(await w.ended(second)).toMatchObject({ status: 'interrupted', attempt: 0 });
+    expect(await w.ended(second)).toMatchObject({ status: 'interrupted', attempt: 0, error: 'Cancelled by user' });
     expect(await messagesOf(w)).toEqual(['hello', 'You said: hello']);
     await w.runtime.stop();
   });

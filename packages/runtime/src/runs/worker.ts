@@ -1,4 +1,4 @@
-import type { Run } from '@reindeer/protocol';
+import type { CheckpointStore, Run } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
 import { retry } from '../common/retry.ts';
 import { settledWithin } from '../common/waiting.ts';
@@ -6,6 +6,7 @@ import type { LeaseKeeper } from '../leases/keeper.ts';
 import type { RunStreams } from '../stream/streams.ts';
 import type { TokenHub } from '../stream/token-hub.ts';
 import { Attempt } from './attempt.ts';
+import type { Head } from './beginning.ts';
 import type { Ending } from './ending.ts';
 import { endingOf, endingOfOrphan, failure } from './ending.ts';
 import { endingOfError, executeGraph, recursionLimitOf } from './execute.ts';
@@ -69,14 +70,14 @@ async function workToEnd(parts: WorkerParts, local: LocalRun, hub: TokenHub): Pr
     await parts.surroundings.probe.at('run.attached', { runId: run.runId });
     ending = local.recovered ? endingOfOrphan(run, parts.settings.maxAttempts) : null;
     if (ending === null) {
-      await waitForPriors(parts, parts.registry, local, parts.sweep);
-      const started = await startRow(parts, local);
+      const head = await headBefore(parts, local);
+      const started = await startRow(parts, local, head);
       run = started.run;
       if (started.outcome === 'cancelled') local.stop(stopOf(run));
       local.signal.throwIfAborted();
       local.phase = 'running';
       attempt = new Attempt(parts, local, run, hub);
-      ending = await streamGraph(parts, local, attempt);
+      ending = await streamGraph(parts, local, attempt, head);
     }
   } catch (error) {
     // A stop decides below; what it made the graph throw says nothing.
@@ -101,22 +102,41 @@ const stopOf = (run: Run): Parameters<LocalRun['stop']>[0] =>
     ? { kind: 'superseded', action: run.cancelAction ?? 'interrupt' }
     : { kind: 'cancelled', action: run.cancelAction ?? 'interrupt' };
 
-async function startRow(parts: WorkerParts, local: LocalRun): Promise<{ outcome: 'started' | 'cancelled'; run: Run }> {
+/** Waits for earlier runs and captures the state that they leave. Both are asked at once; a wait makes the state be asked again. */
+async function headBefore(parts: WorkerParts, local: LocalRun): Promise<Head> {
   const { stores, surroundings, settings } = parts;
   const { clock, logger } = surroundings;
-  const { threadId, runId } = local.run;
+  const { threadId, runId, attempt } = local.run;
   const plan = { tries: settings.writeTries, backoffMs: settings.writeBackoffMs };
-  let checkpointBefore: string | null = null;
   // Only before the first attempt: later the head may be this run's own work, and no target of its rollback.
-  if (local.run.attempt === 0) {
+  const capture = async (): Promise<Head> => {
+    if (attempt > 0) return undefined;
     try {
-      const head = await retry(clock, plan, () => stores.checkpoints.load({ threadId, ns: '', checkpointId: null }));
-      checkpointBefore = head?.checkpointId ?? '';
+      return await retry(clock, plan, () => stores.checkpoints.load({ threadId, ns: '', checkpointId: null }));
     } catch (error) {
       // The run goes on, a rollback of it will not (RB-02).
       logger.warn('the state before a run could not be captured', { runId, error: String(error) });
+      return undefined;
     }
-  }
+  };
+  const [waited, head] = await Promise.all([
+    waitForPriors(parts, parts.registry, local, parts.sweep),
+    // A superseded run is at work still: its state is not the one that this run begins with.
+    parts.registry.ofThread(threadId).some((other) => other.order < local.order) ? undefined : capture(),
+  ]);
+  return waited ? capture() : head;
+}
+
+async function startRow(
+  parts: WorkerParts,
+  local: LocalRun,
+  head: Head,
+): Promise<{ outcome: 'started' | 'cancelled'; run: Run }> {
+  const { stores, surroundings, settings } = parts;
+  const { clock } = surroundings;
+  const { runId } = local.run;
+  const plan = { tries: settings.writeTries, backoffMs: settings.writeBackoffMs };
+  const checkpointBefore = head === undefined ? null : (head?.checkpointId ?? '');
   await surroundings.probe.at('run.before-start', { runId });
   local.signal.throwIfAborted();
   // Repeating it is safe: a row that runs under this very token answers `started` again.
@@ -131,7 +151,7 @@ async function startRow(parts: WorkerParts, local: LocalRun): Promise<{ outcome:
   throw new ReindeerError('fenced', 'The run is held by somebody else now.');
 }
 
-async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt): Promise<Ending> {
+async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt, head: Head): Promise<Ending> {
   const { clock } = parts.surroundings;
   const { run } = attempt;
   const factory = parts.graphs.get(run.assistantId);
@@ -140,12 +160,14 @@ async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt
       `There is no assistant "${run.assistantId}" on this server; choose one of ${[...parts.graphs.keys()].join(', ')}.`,
     );
   }
-  const saver = parts.saverFor({
-    threadId: run.threadId,
-    fence: local.fence,
-    taskName: (taskId) => attempt.taskName(taskId),
-    packer: attempt.packer,
-  });
+  const saverOn = (store: CheckpointStore) =>
+    parts.saverFor({
+      threadId: run.threadId,
+      fence: local.fence,
+      taskName: (taskId) => attempt.taskName(taskId),
+      packer: attempt.packer,
+      store,
+    });
   const timer = new AbortController();
   if (parts.settings.runTimeoutMs !== null) {
     clock.sleep(parts.settings.runTimeoutMs, timer.signal).then(
@@ -154,7 +176,7 @@ async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt
     );
   }
   try {
-    return await executeGraph(parts, attempt, factory, saver);
+    return await executeGraph(parts, attempt, factory, head, saverOn);
   } finally {
     timer.abort();
   }

@@ -132,14 +132,6 @@ describe('growth', () => {
     timeout: 120_000,
   }, async () => {
     const [small, large] = [await measure(toolSteps(50)), await measure(toolSteps(200))];
-    console.log(
-      'steps',
-      large.payload,
-      large.stats.rowBytes / large.payload,
-      large.fileBytes / large.payload,
-      large.stats.rowBytes / small.stats.rowBytes,
-      large.rows.messages,
-    );
     expect(large.rows).toMatchObject({ checkpoints: 403, checkpoint_writes: 402, tool_calls: 200 });
     // A row per message, and what few shapes the checkpoints and writes have.
     expect(large.rows.messages).toBeGreaterThanOrEqual(402);
@@ -158,7 +150,6 @@ describe('growth', () => {
     const image = `data:image/png;base64,${'iVBORw0KGgo='.repeat((1024 * 1024) / 12)}`;
     const first = new HumanMessage({ id: 'image', content: [{ type: 'image_url', image_url: { url: image } }] });
     const { payload, stats, fileBytes } = await measure(turns(200, first));
-    console.log('turns', payload, stats.rowBytes / payload, fileBytes / payload, JSON.stringify(stats.tables));
     expect(payload).toBeGreaterThan(1_400_000);
     expect(stats.rowBytes / payload).toBeLessThan(3);
     expect(fileBytes / payload).toBeLessThan(6);

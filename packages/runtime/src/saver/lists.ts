@@ -50,12 +50,12 @@ export function readList(
 const nameOf = (known: Known): string => known.id ?? known.hash;
 
 /**
- * What happened to the messages of a channel between two checkpoints, as facts (D3). Keys name message and content, so that a
- * message that a fork or a resumed attempt writes again is one fact.
+ * What happened to the messages of a channel between a checkpoint and its parent, as facts (D3). They are written in the
+ * transaction of the checkpoint, so a crash can neither lose nor double one; the keys name the checkpoint, so that
+ * LangGraph's putting it again is a no-op, and a message that comes back after a removal or a rollback is a fact again.
  *
  * @param keep elements at the front that are unchanged.
  * @param isElsewhere tells whether a message already stands in an enclosing namespace: a sub-graph's input is not news.
- * @param removedBefore ids that were removed under this saver; one that returns gets a key of its own.
  */
 export function diffFacts(input: {
   readonly ns: string;
@@ -64,9 +64,8 @@ export function diffFacts(input: {
   readonly after: MessageList;
   readonly keep: number;
   readonly isElsewhere: (hash: string) => boolean;
-  readonly removedBefore: Set<string>;
 }): NewFact[] {
-  const { ns, checkpointId, before, after, keep, isElsewhere, removedBefore } = input;
+  const { ns, checkpointId, before, after, keep, isElsewhere } = input;
   if (keep === before.known.length && keep === after.known.length) return [];
   const facts: NewFact[] = [];
   const gone = new Map<string, string>();
@@ -85,17 +84,14 @@ export function diffFacts(input: {
   for (const [messageId, hash] of gone) {
     // Without an id there is nothing that a reader could remove.
     if (messageId === hash) continue;
-    removedBefore.add(`${ns}\n${messageId}`);
     facts.push({
       key: factKey.messageRemoved(ns, messageId, checkpointId),
       body: { kind: 'message-removed', ns, messageId },
     });
   }
   for (const known of news) {
-    const name = nameOf(known);
-    const again = removedBefore.delete(`${ns}\n${name}`) ? `${known.hash}@${checkpointId}` : known.hash;
     facts.push({
-      key: factKey.message(ns, name, again),
+      key: factKey.message(ns, nameOf(known), known.hash, checkpointId),
       body: { kind: 'message', ns, message: { $m: known.hash } },
     });
   }

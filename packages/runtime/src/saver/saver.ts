@@ -75,7 +75,6 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
   readonly #incremental: boolean;
   /** By namespace, in order of last use. */
   readonly #positions = new Map<string, Position>();
-  readonly #removedBefore = new Set<string>();
 
   constructor(options: SaverOptions) {
     super();
@@ -136,7 +135,6 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
               after: read.list,
               keep: read.keep,
               isElsewhere,
-              removedBefore: this.#removedBefore,
             }),
           );
         }

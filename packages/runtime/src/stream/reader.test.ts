@@ -334,6 +334,23 @@ describe('a stream', () => {
     expect(clock.sleeping).toBe(0);
   });
 
+  test('without hints tokens still stand before the message that they belong to', async () => {
+    const s = story();
+    const w = world({
+      script: s.script,
+      stores: (stores) => ({ ...stores, log: { ...stores.log, onAppend: () => () => undefined } }),
+    });
+    await w.runtime.start();
+    const run = await w.admitted({ request: { streamModes: MODES } });
+    const reading = collect(w.read(run));
+    await s.waiting;
+    await w.surroundings.clock.advance(6_000);
+    s.more.resolve();
+    await w.surroundings.clock.advance(10_000);
+    expect(official(await reading)).toEqual(['let me look around', 'snow', 'I see a reindeer']);
+    await w.runtime.stop();
+  });
+
   test('the older messages mode: metadata, partial and complete messages', async () => {
     const s = story();
     const w = world({ script: s.script });

@@ -26,6 +26,7 @@ import type { FramePosition, TokenHub } from './token-hub.ts';
 import type { ValuesCache } from './values-text.ts';
 
 export interface ReaderParts {
+  readonly epoch: () => Promise<string>;
   readonly log: Log;
   readonly runs: RunStore;
   readonly surroundings: Surroundings;
@@ -144,8 +145,9 @@ export class StreamReader {
     const { log } = this.#parts;
     const { run, lastEventId } = this.#input;
     const { threadId, runId } = run;
-    this.#epoch = await log.epoch();
-    const page = await log.read({ threadId, runId, afterSeq: 0, limit: 1, maxBytes: 1 });
+    const beginning = log.read({ threadId, runId, afterSeq: 0, limit: 1, maxBytes: 1 });
+    const [epoch, page] = await Promise.all([this.#parts.epoch(), beginning]);
+    this.#epoch = epoch;
     const first = page.facts[0]?.seq ?? page.head + 1;
     const begin = resolveCursor(lastEventId, {
       epoch: this.#epoch,
