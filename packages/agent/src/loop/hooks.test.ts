@@ -250,6 +250,27 @@ describe('bad updates are refused in the node, and the thread stays usable', () 
       expect(messages.map((item) => item.text)).toEqual(['go', 'again', 'hi']);
     });
 
+  test('what a tool writes is checked too, and its call is always answered', async () => {
+    const writing = (name: string, update: Record<string, unknown>) =>
+      tool(() => new Command({ update }), { name, description: name, schema: z.object({}) });
+    const tools = [writing('bad', { nonsense: 1 }), writing('silent', { title: 'named' })];
+    const model = new FakeModel([
+      {
+        calls: [
+          { name: 'bad', args: {} },
+          { name: 'silent', args: {} },
+        ],
+      },
+      { text: 'done' },
+    ]);
+    const { messages, values } = await runLoop({ model, tools: tools as never, input: go() });
+    expect(messages.filter(ToolMessage.isInstance).map((message) => message.text)).toEqual([
+      expect.stringContaining('bad wrote "nonsense"'),
+      'OK',
+    ]);
+    expect(values.title).toBe('named');
+  });
+
   test('input from a client is checked before any reducer sees it', async () => {
     const { start } = fixture({ model: new FakeModel([{ text: 'hi' }]) });
     const attempt = recordedAttempt();

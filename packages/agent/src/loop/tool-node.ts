@@ -15,6 +15,14 @@ import { type AttemptScope, scopeOf } from './scope.ts';
 
 type Result = ToolMessage | Command;
 
+/** What the journal keeps of a call: a plain value, since it must read the same after a restart. */
+interface Stored {
+  /** State keys, the tool message among `messages`. */
+  readonly update: Readonly<Record<string, unknown>>;
+  /** The turn ends after the calls beside this one. */
+  readonly end: boolean;
+}
+
 /** How a tool wants to be treated when an earlier attempt started it and nobody knows whether it ended (D7). */
 export interface CrashPolicy {
   /** Running it twice does no harm: it only reads. */
@@ -35,7 +43,9 @@ export async function toolNode(loop: Loop, task: ToolTask, config: NodeConfig): 
   const state = readState(loop, config);
   const call = findCall(state.messages, task);
   const result = await runCall(loop, scope, state, call, task, config);
-  return toUpdate(result);
+  // A command to a parent graph is LangGraph's own affair.
+  if ('command' in result) return result.command;
+  return result.end ? { ...result.update, [JUMP]: { to: 'end' } satisfies Jump } : result.update;
 }
 
 function readState(loop: Loop, config: NodeConfig): State {
@@ -60,46 +70,48 @@ async function runCall(
   call: ToolCall,
   task: ToolTask,
   config: NodeConfig,
-): Promise<Result> {
+): Promise<Stored | { readonly command: Command }> {
   const { journal, effects } = scope.attempt;
   const runtime = runtimeOf(config);
   const key = { messageId: task.messageId, index: task.index };
-  // Set when this attempt may not run the tool, or ran it: what the journal holds is the answer then.
-  let stored: Result | null = null;
+  // Set when this attempt may not run the tool: what the journal holds is the answer then, whatever wrappers make of it.
+  let stored: Stored | null = null;
   let begun = false;
 
   const base: ToolHandler = async (request) => {
-    if (stored !== null) return stored;
+    if (stored !== null) return messageOf(stored);
     const tool = request.tool ?? loop.tools.get(request.toolCall.name);
     if (tool === undefined) return unknownTool(loop, request.toolCall, task);
     const args = checkedArguments(tool, request.toolCall.args);
     if (!begun) {
       stored = await begin(scope, key, call, tool);
-      if (stored !== null) return stored;
+      if (stored !== null) return messageOf(stored);
       begun = true;
     }
     const ran = await invoke(tool, request, args, call, config);
     return asResult(ran, call, task);
   };
 
-  const whole = async (): Promise<Result> => {
-    let outcome: Result;
+  const whole = async (): Promise<Stored | { readonly command: Command }> => {
+    let settled: Stored;
     try {
-      outcome = await loop.chain.callTool(base, {
+      const outcome = await loop.chain.callTool(base, {
         toolCall: call,
         tool: loop.tools.get(call.name),
         state,
         runtime,
       } satisfies ToolRequest);
+      if (stored !== null) return stored;
+      if (isCommand(outcome) && (outcome as { graph?: unknown }).graph !== undefined) return { command: outcome };
+      settled = settle(loop, outcome, call, task);
     } catch (error) {
       if (mustPass(error, config.signal)) throw error;
+      if (stored !== null) return stored;
       // A failing tool is information for the model, never a failed run (MW-13).
-      outcome = errorMessage(call, task, toolErrorText(call.name, error));
+      settled = settle(loop, errorMessage(call, task, toolErrorText(call.name, error)), call, task);
     }
-    if (stored !== null) return stored;
-    const settled = withIds(outcome, task);
     if (!begun) return settled;
-    return (await journal.finish({ ...key, outcome: outcomeOf(settled), result: settled })) as Result;
+    return (await journal.finish({ ...key, outcome: outcomeOf(settled), result: settled })) as Stored;
   };
   // The raw promise is tracked with its journal entry: "stopped" then means that nothing of the call is left (D6).
   return effects.track(`tool ${call.name}`, whole);
@@ -111,7 +123,7 @@ async function begin(
   key: { readonly messageId: string; readonly index: number },
   call: ToolCall,
   tool: StructuredToolInterface,
-): Promise<Result | null> {
+): Promise<Stored | null> {
   const { journal } = scope.attempt;
   const entry = { ...key, toolCallId: call.id ?? null, name: call.name };
   let answer = await journal.begin({ ...entry, again: false });
@@ -122,13 +134,13 @@ async function begin(
     case 'begin':
       return null;
     case 'finished':
-      return journal.unpack(answer.result) as Result;
+      return journal.unpack(answer.result) as Stored;
     case 'unfinished':
       return (await journal.finish({
         ...key,
         outcome: 'unknown',
-        result: unknownOutcome(call, key),
-      })) as Result;
+        result: { update: { messages: [unknownOutcome(call, key)] }, end: false } satisfies Stored,
+      })) as Stored;
     case 'fenced':
       throw new ReindeerError('fenced', 'Another process has taken over this run.');
   }
@@ -215,29 +227,42 @@ function unknownOutcome(call: ToolCall, task: ToolTask): ToolMessage {
   );
 }
 
-/** Gives every tool message of a result the id that a repeat of the task would give it too. */
-function withIds(result: Result, task: ToolTask): Result {
-  const messages = isCommand(result) ? commandMessages(result) : [result];
+/**
+ * Brings a result into its plain form. Its messages get the ids that a repeat of the task would give them too, and one of them answers
+ * the call. Throws `validation_failed` for what no channel could take.
+ */
+function settle(loop: Loop, result: Result, call: ToolCall, task: ToolTask): Stored {
+  const { update, goto } = isCommand(result)
+    ? (result as unknown as { update?: unknown; goto?: unknown })
+    : { update: { messages: [result] }, goto: undefined };
+  const values = Array.isArray(update) ? Object.fromEntries(update as [string, unknown][]) : { ...(update as object) };
+  const unknown = Object.keys(values).find((name) => !(name in loop.channels));
+  if (unknown !== undefined)
+    throw new ReindeerError(
+      'validation_failed',
+      `${call.name} wrote "${unknown}", which is no channel of this agent's state`,
+    );
+  const messages = 'messages' in values ? messageList(values.messages, call.name) : [];
+  if (!messages.some((message) => isTool(message) && message.tool_call_id === (call.id ?? '')))
+    messages.push(asResult('OK', call, task) as ToolMessage);
   for (const [position, message] of messages.entries()) {
     if (message.id !== undefined && message.id !== null && message.id !== '') continue;
     const id = toolMessageId(task.messageId, task.index);
     setId(message, position === 0 ? id : `${id}-${position}`);
   }
-  return result;
+  // A tool cannot name a node to go to: the calls beside it still run, and then the turn ends or the model goes on.
+  const targets = Array.isArray(goto) ? goto : [goto];
+  return { update: { ...values, messages }, end: targets.includes(END) };
 }
 
-function commandMessages(command: Command): BaseMessage[] {
-  const update = (command as { update?: unknown }).update;
-  const messages = (update as { messages?: unknown } | undefined)?.messages;
-  if (messages === undefined) return [];
-  const list = messageList(messages, 'a tool');
-  (update as { messages: BaseMessage[] }).messages = list;
-  return list;
+const messagesOf = (stored: Stored): ToolMessage[] => ((stored.update.messages ?? []) as BaseMessage[]).filter(isTool);
+
+function messageOf(stored: Stored): Result {
+  return messagesOf(stored)[0] ?? new Command({ update: { ...stored.update } });
 }
 
-function outcomeOf(result: Result): ToolOutcome {
-  const messages = isCommand(result) ? commandMessages(result) : [result];
-  return messages.some((message) => isTool(message) && message.status === 'error') ? 'error' : 'ok';
+function outcomeOf(stored: Stored): ToolOutcome {
+  return messagesOf(stored).some((message) => message.status === 'error') ? 'error' : 'ok';
 }
 
 /** Interrupts, commands to a parent graph, a lost fence and an abort are no tool failures. */
@@ -247,18 +272,4 @@ function mustPass(error: unknown, signal: AbortSignal | undefined): boolean {
     ReindeerError.is(error) &&
     (error.code === 'fenced' || error.code === 'aborted' || error.code === 'store_unavailable')
   );
-}
-
-function toUpdate(result: Result): unknown {
-  if (!isCommand(result)) return { messages: [result] };
-  const { update, goto, graph } = result as unknown as { update?: unknown; goto?: unknown; graph?: unknown };
-  if (graph !== undefined) return result;
-  const targets = Array.isArray(goto) ? goto : [goto];
-  // A tool's command cannot name a node: the calls beside it still run, and then the turn ends or the model goes on.
-  return new Command({
-    update: {
-      ...(update as Record<string, unknown>),
-      ...(targets.includes(END) ? { [JUMP]: { to: 'end' } satisfies Jump } : {}),
-    },
-  });
 }
