@@ -93,7 +93,9 @@ export interface NewFact {
 export const factKey = {
   run: (runId: string, attempt: number, status: RunStatus) => `run:${runId}:${attempt}:${status}`,
   terminal: (runId: string) => `end:${runId}`,
-  message: (ns: string, messageId: string, hash: string) => `message:${ns}:${messageId}:${hash}`,
+  /** With the checkpoint by which it entered, a message that comes back after its removal or a rollback is news again. */
+  message: (ns: string, messageId: string, hash: string, checkpointId?: string) =>
+    `message:${ns}:${messageId}:${hash}${checkpointId === undefined ? '' : `:${checkpointId}`}`,
   messageRemoved: (ns: string, messageId: string, checkpointId: string) => `removed:${ns}:${messageId}:${checkpointId}`,
   toolStarted: (messageId: string, index: number, runId: string, attempt: number) =>
     `tool:${messageId}:${index}:${runId}:${attempt}:started`,
