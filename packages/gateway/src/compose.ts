@@ -64,8 +64,9 @@ export interface Composed {
 }
 
 /** Bounds of the stop, in milliseconds; `drainMs` of the settings comes on top. */
-const BOUND = { intake: 1_000, runsAfterDrain: 8_000, http: 3_000, sandboxes: 20_000, database: 20_000 } as const;
-const HTTP_GRACE_MS = 1_000;
+const BOUND = { intake: 1_000, runsAfterDrain: 8_000, http: 6_000, sandboxes: 20_000, database: 20_000 } as const;
+/** Readers get this long to take the end of their streams after the last run has ended. */
+const HTTP_GRACE_MS = 5_000;
 
 /** Longest time that a whole stop may take; the process leaves with a non-zero code after it. */
 export const hardDeadlineMs = (settings: Settings): number =>

@@ -32,8 +32,10 @@ async function runHere(host: Host, command: RunCommand, prepared: Prepared): Pro
   const terminal = new Terminal(host, command.json);
   const leaving = new AbortController();
   let composed: Composed | null = null;
+  let over = false;
   // Ctrl-C ends the run before the parts stop; else it would continue at the next start, as after a crash.
   const session = openSession(host, prepared, async () => {
+    if (over) return;
     leaving.abort();
     const { runId, threadId } = terminal;
     if (composed !== null && runId !== null && threadId !== null)
@@ -48,6 +50,7 @@ async function runHere(host: Host, command: RunCommand, prepared: Prepared): Pro
   } catch (error) {
     failure = withAttachHint(error);
   }
+  over = true;
   session.stop(code);
   const stopped = await session.ended;
   if (failure !== null && !leaving.signal.aborted) throw failure;

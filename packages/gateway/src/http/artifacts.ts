@@ -156,8 +156,9 @@ async function sendFile(
   const length = range === null ? info.size : range.end - range.start;
   headers['content-length'] = String(length);
   const status = range === null ? 200 : 206;
-  // Nothing may stay open for a body that is not sent.
-  if (c.req.method === 'HEAD') return c.body(null, status, headers);
+  // Nothing may stay open for a body that is not sent, and an empty file has none.
+  if (c.req.method === 'HEAD' || length === 0) return c.body(null, status, headers);
+  // Bounded in any case: a file that grows meanwhile must not exceed its announced length.
   const opened = await files.openRead(path, range ?? { start: 0, end: info.size });
   return c.body(opened.stream, status, headers);
 }

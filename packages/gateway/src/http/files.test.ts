@@ -75,6 +75,12 @@ describe('artifacts', () => {
     expect((await get('bytes=0-1', { 'if-range': etag })).status).toBe(206);
   });
 
+  test('an empty file is an empty answer', async () => {
+    files.put('/mnt/user-data/outputs/empty.txt', '');
+    const answer = await artifact('mnt/user-data/outputs/empty.txt');
+    expect([answer.status, answer.headers.get('content-length'), await answer.text()]).toEqual([200, '0', '']);
+  });
+
   test('HEAD opens nothing', async () => {
     files.put('/mnt/user-data/outputs/a.bin', '0123456789');
     const head = await artifact('mnt/user-data/outputs/a.bin', {}, 'HEAD');

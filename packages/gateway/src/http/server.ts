@@ -4,6 +4,8 @@ import { ReindeerError } from '@reindeer/protocol';
 import { createApp } from './app.ts';
 import type { HttpParts } from './parts.ts';
 
+const IDLE_CHECK_MS = 50;
+
 export interface HttpServer {
   readonly host: string;
   readonly port: number;
@@ -64,8 +66,10 @@ function listenError(error: NodeJS.ErrnoException, host: string, port: number): 
 async function closeServer(server: Server, graceMs: number): Promise<void> {
   if (!server.listening) return;
   const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-  server.closeIdleConnections();
+  // Connections that become idle after the close stay open for their keep-alive time, unless somebody looks again.
+  const idle = setInterval(() => server.closeIdleConnections(), IDLE_CHECK_MS);
   const timer = setTimeout(() => server.closeAllConnections(), graceMs);
   await closed;
+  clearInterval(idle);
   clearTimeout(timer);
 }
