@@ -3,6 +3,8 @@ import type { Fence, Run, RunStatus } from '@reindeer/protocol';
 import { isTerminal } from '@reindeer/protocol';
 import type { Incarnation, StoreRequest } from '../world/incarnation.ts';
 import type { Chronicle } from '../world/violation.ts';
+import type { State } from './graph.ts';
+import { asProgram } from './program.ts';
 
 /** One attempt of a run as its graph sees it: what acts on the world. */
 export interface ActingAttempt {
@@ -48,6 +50,8 @@ interface Outcome {
  * S11 no effect starts after a cancel was answered as stopped, or after its holder was told of it
  * RL-04 nothing is begun by a holder whose last confirmed lease has run out
  * RL-17 a claim takes no row whose lease is live at the moment of the write
+ * RA-05 a live run of another owner is not superseded
+ * S13 what a success did is in the state and in the log, once
  * S12 a success stands only where no cancel was recorded before
  */
 export class Checker {
@@ -112,8 +116,14 @@ export class Checker {
   #afterwards(request: StoreRequest, answer: unknown, fence: Fence | undefined): void {
     switch (request.method) {
       case 'admit': {
-        const { threadId } = request.input as { threadId: string };
+        const { threadId, owner, now } = request.input as { threadId: string; owner: string; now: number };
         this.#oneActive(threadId);
+        const { superseded } = answer as { superseded?: readonly Run[] };
+        for (const run of superseded ?? []) {
+          const lease = this.#leases.get(run.runId) ?? null;
+          if (lease !== null && lease > now && run.owner !== owner)
+            this.#chronicle.broken('RA-05', `${run.runId} of ${run.owner} was live and was superseded by ${owner}`);
+        }
         break;
       }
       case 'claimOrphans':
@@ -315,6 +325,11 @@ export class Checker {
     else if (journal.finished !== null) this.#chronicle.broken('S9', `${name} had finished and was started again`);
   }
 
+  /** A resumed run did not find its own state at the head of its thread. */
+  lostState(runId: string, found: string | null): void {
+    this.#chronicle.broken('S8', `${runId} goes on, and the head of its thread is of ${found ?? 'nobody'}`);
+  }
+
   /** S7: every answer to a key names one run and one payload. */
   keyAnswered(key: string, runId: string, payload: string): void {
     const known = this.#keys.get(key);
@@ -333,12 +348,47 @@ export class Checker {
     this.#read.set(reader, last);
   }
 
+  /** What successful runs did stands at the head of their thread and in its log, each thing once; rolled back things do not. */
+  #nothingLost(threadId: string): void {
+    const shelf = this.#database.shelf(threadId);
+    const head = [...shelf.checkpoints.values()].reduce<string | null>(
+      (newest, { checkpointId }) => (newest === null || checkpointId > newest ? checkpointId : newest),
+      null,
+    );
+    const json = head === null ? undefined : shelf.channels.get(`\nstate\n${head}`);
+    const done = json === undefined ? [] : (JSON.parse(json) as State).done;
+    if (new Set(done).size !== done.length)
+      this.#chronicle.broken('S13', `${threadId} holds something twice: ${done.join(' ')}`);
+    const here = new Set(done);
+    const told = new Map<string, number>();
+    for (const { body } of shelf.facts) {
+      if (body.kind === 'message' && 'id' in body.message) count(told, String(body.message.id));
+      if (body.kind === 'tool-finished') count(told, `${body.messageId}#${body.index}`);
+    }
+    for (const { run } of this.#database.runsOfThread.get(threadId) ?? []) {
+      if (run.kind !== 'run' || !run.acknowledged) continue;
+      const works = worksOf(run);
+      if (run.status === 'success')
+        for (const work of works) {
+          if (!here.has(work))
+            this.#chronicle.broken('S13', `${run.runId} is a success, and ${work} is not in the state`);
+          if (told.get(work) !== 1)
+            this.#chronicle.broken('S13', `${work} stands ${told.get(work) ?? 0} times in the log`);
+        }
+      if (run.error === 'Rolled back by user')
+        for (const work of works)
+          if (here.has(work))
+            this.#chronicle.broken('S13', `${run.runId} was rolled back, and ${work} is in the state`);
+    }
+  }
+
   /** Once everything has come to rest. */
   atRest(): void {
     for (const [threadId, shelf] of this.#database.shelves) {
       for (const [position, { seq }] of shelf.facts.entries())
         if (seq !== position + 1) this.#chronicle.broken('S6', `${threadId} has fact ${seq} at place ${position + 1}`);
       this.#oneActive(threadId);
+      this.#nothingLost(threadId);
     }
     for (const [runId, { run }] of this.#database.runs) {
       this.#row(runId);
@@ -346,6 +396,16 @@ export class Checker {
         this.#chronicle.broken('L1', `${run.kind} ${runId} of ${run.threadId} is ${run.status} and nobody ends it`);
     }
   }
+}
+
+const count = (counts: Map<string, number>, name: string): void => void counts.set(name, (counts.get(name) ?? 0) + 1);
+
+/** What a run whose program came to its end has done, in the order of its checkpoints. */
+function worksOf(run: Run): readonly string[] {
+  return asProgram(run.request.input).steps.flatMap((step, at) => [
+    `${run.runId}.${at}`,
+    ...step.tools.map((_, index) => `${run.runId}.${at}#${index}`),
+  ]);
 }
 
 function describe(request: StoreRequest, answer: unknown): string {

@@ -118,14 +118,17 @@ export async function canceller(parts: ClientParts): Promise<void> {
 /** Takes a thread's only slot for a while, as an editor of its state does. */
 export async function editor(parts: ClientParts): Promise<void> {
   const { random, scheduler, chronicle } = parts;
+  let edits = 0;
   while (scheduler.now < parts.until) {
     await scheduler.sleep(2_000 + random.below(15_000));
     const threadId = random.pick(parts.threads);
     try {
+      edits += 1;
+      const values = { state: { id: `edit-${edits}`, takes: random.below(random.chance(0.3) ? 20_000 : 500) } };
       const answer = await parts.ask((runtime) =>
-        runtime.threads.update({ threadId, userId: USER, metadata: { edited: true } }),
+        runtime.threads.updateState({ threadId, userId: USER, values, checkpointId: null, asNode: null }),
       );
-      chronicle.note(() => `editor got ${answer === null ? 'nothing' : 'the thread'} for ${threadId}`);
+      chronicle.note(() => `editor got ${answer.outcome} for ${threadId}`);
     } catch (error) {
       chronicle.note(() => `editor got no answer: ${String(error)}`);
     }

@@ -9,7 +9,7 @@ import { asProgram } from './program.ts';
 export const ASSISTANT = 'agent';
 
 /** What a simulated thread remembers between steps: which run is at work, how far it is, and what was done by whom. */
-interface State {
+export interface State {
   readonly runId: string;
   readonly program: Program;
   readonly step: number;
@@ -65,7 +65,7 @@ export class SimulatedSaver {
       channels: [{ name: 'state', version: checkpointId, value: { json: JSON.stringify(state), messages: [] } }],
       facts: [
         {
-          key: factKey.message('', messageId, messageId),
+          key: factKey.message('', messageId, messageId, checkpointId),
           body: { kind: 'message', ns: '', message: { type: 'ai', id: messageId, content: messageId } } as const,
         },
         {
@@ -83,6 +83,14 @@ export class SimulatedSaver {
 
 /** Makes the graphs of one process. A run's input is its program; the graph follows it and acts on the simulated world. */
 export function simulatedGraph(incarnation: Incarnation, checker: Checker): GraphFactory {
+  const refuse = () => Promise.reject(new ReindeerError('not_implemented', 'The simulation reads its states itself.'));
+  const readNothing = {
+    getState: refuse,
+    getStateHistory: () => {
+      throw new ReindeerError('not_implemented', 'The simulation reads its states itself.');
+    },
+    stateKeys: ['state'],
+  };
   const forAttempt = async (context: AttemptContext, saver: unknown): Promise<Graph> => {
     const own = saver as SimulatedSaver;
     const { runId, threadId } = context.run;
@@ -96,23 +104,27 @@ export function simulatedGraph(incarnation: Incarnation, checker: Checker): Grap
     };
     checker.attemptBegins(acting);
     const follow = (input: unknown) => followProgram({ context, saver: own, acting, checker, incarnation, input });
-    const refuse = () => Promise.reject(new ReindeerError('not_implemented', 'The simulation runs graphs only.'));
-    return {
-      stream: async (input) => follow(input),
-      getState: refuse,
-      getStateHistory: () => {
-        throw new ReindeerError('not_implemented', 'The simulation runs graphs only.');
-      },
-      updateState: refuse,
-      stateKeys: ['state'],
-    };
+    return { ...readNothing, stream: async (input) => follow(input), updateState: refuse };
   };
+  /** An edit of the state by hand: it takes its time, and is one checkpoint. */
+  const forState = async (saver: unknown): Promise<Graph> => ({
+    ...readNothing,
+    stream: refuse,
+    updateState: async (config, values) => {
+      const own = saver as SimulatedSaver;
+      const head = (await own.head()) ?? { runId: '', program: { steps: [], failsAfter: null }, step: 0, done: [] };
+      const { state } = values as { state: { id: string; takes: number } };
+      await incarnation.work(state.takes);
+      await own.put({ ...head, done: [...head.done, state.id] }, state.id);
+      return config;
+    },
+  });
   return {
     assistantId: ASSISTANT,
     name: 'Simulated agent',
     description: 'Follows a program of steps and tools.',
     forAttempt,
-    forState: () => Promise.reject(new ReindeerError('not_implemented', 'The simulation runs graphs only.')),
+    forState,
   };
 }
 
@@ -126,7 +138,7 @@ interface Following {
 }
 
 async function* followProgram(following: Following): AsyncGenerator<[string[], string, unknown]> {
-  const { context, saver, input } = following;
+  const { context, saver, input, checker } = following;
   const { runId } = context.run;
   const head = await saver.head();
   let state: State;
@@ -134,7 +146,7 @@ async function* followProgram(following: Following): AsyncGenerator<[string[], s
     state = { runId, program: asProgram(context.run.request.input), step: 0, done: head?.done ?? [] };
     await saver.put(state, `${runId}.input`);
   } else if (head !== null && head.runId === runId) state = head;
-  else throw new ReindeerError('internal', `The head of ${context.run.threadId} is not of ${runId}: ${head?.runId}`);
+  else return checker.lostState(runId, head?.runId ?? null);
 
   for (;;) {
     const step = state.program.steps[state.step];

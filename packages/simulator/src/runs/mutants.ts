@@ -1,5 +1,5 @@
 import type { MemoryDatabase } from '@reindeer/database';
-import type { RunStore, Stores, ToolJournal } from '@reindeer/protocol';
+import type { CheckpointStore, RunStore, Stores, ToolJournal } from '@reindeer/protocol';
 import type { SeededRandom } from '@reindeer/testkit';
 
 /** What a mutant may use besides the part that it replaces. */
@@ -44,6 +44,16 @@ const RUN_METHODS = [
   'release',
   'remove',
 ] as const satisfies readonly (keyof RunStore)[];
+const CHECKPOINT_METHODS = [
+  'put',
+  'putWrites',
+  'load',
+  'list',
+  'rollback',
+  'prune',
+  'deleteThread',
+  'copyThread',
+] as const satisfies readonly (keyof CheckpointStore)[];
 const JOURNAL_METHODS = ['begin', 'finish', 'unfinished'] as const satisfies readonly (keyof ToolJournal)[];
 
 function bound<P extends object, K extends keyof P>(port: P, methods: readonly K[]): Pick<P, K> {
@@ -82,7 +92,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'terminal-fact-apart',
     breaks: 'S3',
-    far: (stores, { database, pause }) =>
+    far: (stores, { database, pause, random }) =>
       withRuns(stores, (runs) => ({
         finalize: async (input) => {
           const answer = await runs.finalize(input);
@@ -90,7 +100,7 @@ export const MUTANTS: readonly Mutant[] = [
           const shelf = database.shelf(answer.run.threadId);
           const end = shelf.facts.pop();
           shelf.head -= 1;
-          await pause(5);
+          await pause(20 + random.below(400));
           if (end !== undefined) {
             shelf.head += 1;
             shelf.facts.push({ ...end, seq: shelf.head });
@@ -225,6 +235,70 @@ export const MUTANTS: readonly Mutant[] = [
           return answer;
         },
       })),
+  },
+  {
+    name: 'live-peer-superseded',
+    breaks: 'RA-05',
+    far: (stores, { database }) =>
+      withRuns(stores, (runs) => ({
+        admit: async (input) => {
+          const holder = (database.runsOfThread.get(input.threadId) ?? []).find(({ run }) => !run.acknowledged);
+          const answer = await runs.admit({ ...input, owner: holder?.run.owner ?? input.owner });
+          const row = database.runs.get(input.runId);
+          if (row !== undefined) row.run = { ...row.run, owner: input.owner };
+          return answer;
+        },
+      })),
+  },
+  {
+    name: 'success-over-superseded',
+    breaks: 'S12',
+    far: (stores, { database }) =>
+      withRuns(stores, (runs) => ({
+        finalize: async (input) => {
+          const row = database.held(input.fence);
+          if (row === null || input.status !== 'success') return runs.finalize(input);
+          const { cancelAction } = row.run;
+          row.run = { ...row.run, status: 'running', cancelAction: null };
+          const answer = await runs.finalize(input);
+          row.run = { ...row.run, cancelAction };
+          return answer;
+        },
+      })),
+  },
+  {
+    name: 'prior-not-awaited',
+    breaks: 'S8',
+    near: (stores) => withRuns(stores, () => ({ active: async () => [] })),
+  },
+  {
+    name: 'checkpoints-unfenced',
+    breaks: 'S2',
+    far: (stores, { database }) => ({
+      ...stores,
+      checkpoints: {
+        ...bound(stores.checkpoints, CHECKPOINT_METHODS),
+        put: (input) => {
+          const token = input.fence === null ? undefined : database.runs.get(input.fence.runId)?.token;
+          if (input.fence === null || token === undefined) return stores.checkpoints.put(input);
+          return stores.checkpoints.put({ ...input, fence: { ...input.fence, token } });
+        },
+      },
+    }),
+  },
+  {
+    name: 'facts-without-keys',
+    breaks: 'S13',
+    far: (stores, { database }) => ({
+      ...stores,
+      checkpoints: {
+        ...bound(stores.checkpoints, CHECKPOINT_METHODS),
+        put: (input) => {
+          for (const { key } of input.facts) database.shelf(input.threadId).keys.delete(key);
+          return stores.checkpoints.put(input);
+        },
+      },
+    }),
   },
   {
     name: 'orphans-left-alone',

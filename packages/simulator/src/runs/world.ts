@@ -209,7 +209,7 @@ export async function simulateRuns(
   join(submitter(parts, 'c2'));
   join(canceller(parts));
   join(reader(parts, 'r1'));
-  if (random.chance(0.3)) join(editor(parts));
+  if (random.chance(0.4)) join(editor(parts));
   for (const process of processes) void trouble(process);
 
   async function trouble(process: Process): Promise<void> {
@@ -218,25 +218,26 @@ export async function simulateRuns(
       if (healed || scheduler.now > TROUBLE) return;
       const { incarnation } = process;
       const kind = random.below(100);
-      if (kind < 30) {
+      if (kind < 25) {
         crashes += 1;
         chronicle.note(() => `${incarnation.name} DIES`);
+        process.ready = false;
         incarnation.die();
         await scheduler.sleep(random.chance(0.5) ? random.below(2_000) : random.below(2 * leaseMs));
         await boot(process, incarnation.number + 1);
-      } else if (kind < 60) {
+      } else if (kind < 52) {
         const length = random.chance(0.3) ? random.below(leaseMs) : leaseMs + random.below(2 * leaseMs);
         chronicle.note(() => `${incarnation.name} PAUSES for ${length}`);
         incarnation.pause(length);
-      } else if (kind < 75) {
+      } else if (kind < 66) {
         const length = random.below(2 * leaseMs);
         chronicle.note(() => `${incarnation.name} IS CUT OFF for ${length}`);
         process.cutOffUntil = scheduler.now + length;
-      } else if (kind < 82) {
-        const length = random.below(2 * leaseMs);
+      } else if (kind < 80) {
+        const length = leaseMs / 2 + random.below(2 * leaseMs);
         chronicle.note(() => `${incarnation.name} CANNOT RENEW for ${length}`);
         process.deafUntil = scheduler.now + length;
-      } else if (kind < 92) {
+      } else if (kind < 90) {
         // Two clocks may differ by the grace: each by half of it.
         process.wallOffset = random.below(graceMs) - graceMs / 2;
         chronicle.note(() => `${incarnation.name} CLOCK at ${process.wallOffset}`);
