@@ -1,3 +1,4 @@
+import type { StreamItem } from '@reindeer/protocol';
 import { deferred, flush, verifies, withFaults } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { collect, gated, USER, world } from './testing/world.ts';
@@ -11,14 +12,22 @@ describe('starting and stopping', () => {
       const w = world({ script: g.script });
       await w.runtime.start();
       const run = await w.admitted();
-      const reading = collect(w.read(run));
+      const slowly = async () => {
+        const events: StreamItem[] = [];
+        for await (const item of w.read(run)) {
+          events.push(item);
+          await flush();
+        }
+        return events;
+      };
+      const reading = slowly();
       await g.asked;
       const stopped = w.runtime.stop({ drainMs: 5_000, hardMs: 10_000 });
       await w.surroundings.clock.advance(3_000);
       g.answer.resolve('just in time');
       expect(await stopped).toEqual({ unfinished: [] });
       expect(await w.stores.runs.get(run.runId)).toMatchObject({ status: 'success', acknowledged: true });
-      expect((await reading).at(-1)?.event).toBe('end');
+      expect((await reading).at(-1)).toMatchObject({ event: 'end' });
     },
   );
 
