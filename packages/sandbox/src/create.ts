@@ -71,7 +71,8 @@ async function chooseExecutor(
     pipes,
     folder: `${trashFolder(home)}/probe-${surroundings.random.uuid()}`,
     systemFolder: `${home}/sandbox`,
-    hidden: [home, ...settings.hiddenFolders],
+    // The working folder holds the configuration, and with it perhaps keys.
+    hidden: [home, process.cwd(), ...settings.hiddenFolders],
     searchPath: environment.PATH ?? '/usr/local/bin:/usr/bin:/bin',
   });
   if (!result.ok) return filesOnly(settings, result);

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { threadPaths } from './folders.ts';
 import { isPrivateUid, privateUid, safeUserId } from './identity.ts';
 
-test('any user id becomes one safe folder name', verifies('ID-2'), () => {
+test('any user id becomes one safe folder name', () => {
   expect(safeUserId('default')).toBe('default');
   expect(safeUserId('Ada@Example.com')).toMatch(/^ada-example-com--[0-9a-f]{16}$/);
   expect(safeUserId('ада')).toMatch(/^user--[0-9a-f]{16}$/);

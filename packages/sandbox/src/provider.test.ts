@@ -240,32 +240,28 @@ test('acquire, file tools and release never block the event loop', verifies('SL-
   });
 });
 
-test(
-  'the local provider runs nothing unless it was allowed; files work all the same',
-  verifies('SL-15', 'TOOL-1b'),
-  async () => {
-    const home = await temporaryHome();
-    const provider = await createSandboxProvider({
-      settings: { use: 'local' },
-      home,
-      surroundings: realSurroundings(),
-      environment: process.env,
-    });
-    onTestFinished(() => provider.shutdown());
-    expect(provider.report()).toMatchObject({
-      provider: 'files-only',
-      canExecute: false,
-      remedy: expect.stringContaining('allow_host_bash'),
-    });
-    const sandbox = await provider.acquire(ONE);
-    expect(sandbox.canExecute).toBe(false);
-    await expect(sandbox.exec({ command: 'id', timeoutMs: 1_000 })).rejects.toMatchObject({
-      code: 'sandbox_unavailable',
-      message: expect.stringContaining('allow_host_bash'),
-    });
-    await sandbox.files.write('x', 'works');
-  },
-);
+test('the local provider runs nothing unless it was allowed; files work all the same', verifies('SL-15'), async () => {
+  const home = await temporaryHome();
+  const provider = await createSandboxProvider({
+    settings: { use: 'local' },
+    home,
+    surroundings: realSurroundings(),
+    environment: process.env,
+  });
+  onTestFinished(() => provider.shutdown());
+  expect(provider.report()).toMatchObject({
+    provider: 'files-only',
+    canExecute: false,
+    remedy: expect.stringContaining('allow_host_bash'),
+  });
+  const sandbox = await provider.acquire(ONE);
+  expect(sandbox.canExecute).toBe(false);
+  await expect(sandbox.exec({ command: 'id', timeoutMs: 1_000 })).rejects.toMatchObject({
+    code: 'sandbox_unavailable',
+    message: expect.stringContaining('allow_host_bash'),
+  });
+  await sandbox.files.write('x', 'works');
+});
 
 test('without bubblewrap only file tools remain, and the report tells how to change that', async () => {
   const home = await temporaryHome();

@@ -208,6 +208,7 @@ export class ThreadSandboxProvider implements SandboxProvider {
       mappings: threadMappings(paths.userData, readOnly),
       staging: new Staging(paths.staging, this.#parts.surroundings.random),
       matcher: this.#parts.matcher,
+      clock: this.#parts.surroundings.clock,
       prepare: () => this.#prepare(paths, key),
     });
   }

@@ -44,7 +44,9 @@ export interface TestThread {
 }
 
 /** The files of one fresh thread, without a provider. */
-export async function temporaryThread(options: { readonly matcher?: Matcher } = {}): Promise<TestThread> {
+export async function temporaryThread(
+  options: { readonly matcher?: Matcher; readonly clock?: Clock } = {},
+): Promise<TestThread> {
   const home = await temporaryHome();
   const paths = threadPaths(home, 'default', 'thread-1');
   const matcher = options.matcher ?? new Matcher();
@@ -55,6 +57,7 @@ export async function temporaryThread(options: { readonly matcher?: Matcher } = 
       mappings: threadMappings(paths.userData, readOnly),
       staging: new Staging(paths.staging, realSurroundings().random),
       matcher,
+      clock: options.clock ?? realClock,
       prepare: () => makeThreadFolders(paths, null),
     });
   return { files: make([]), toolFiles: make(['uploads']), paths, home };

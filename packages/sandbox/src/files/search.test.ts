@@ -1,5 +1,5 @@
 import { symlink } from 'node:fs/promises';
-import { verifies, withEventLoopGate } from '@reindeer/testkit';
+import { VirtualClock, verifies, withEventLoopGate } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { temporaryThread } from '../test-support.ts';
 import { MAX_LINE, Matcher } from './matcher.ts';
@@ -7,47 +7,43 @@ import { MAX_GREP_FILE_BYTES } from './search.ts';
 
 const WORKSPACE = '/mnt/user-data/workspace';
 
-test(
-  'glob: names at any depth, paths with slashes exactly, ignored folders left out',
-  verifies('TOOL-3e'),
-  async () => {
-    const { files } = await temporaryThread();
-    for (const path of [
-      'top.py',
-      'src/a.py',
-      'src/deep/b.py',
-      'src/c.ts',
-      '.git/x.py',
-      'node_modules/y.py',
-      '.hidden.py',
-    ]) {
-      await files.write(path, 'x');
-    }
-    const find = async (pattern: string, options = {}) =>
-      (await files.glob(pattern, '.', { includeDirectories: false, limit: 200, ...options })).paths.map((path) =>
-        path.slice(WORKSPACE.length + 1),
-      );
-    expect(await find('*.py')).toEqual(['.hidden.py', 'top.py', 'src/a.py', 'src/deep/b.py']);
-    expect(await find('src/*.py')).toEqual(['src/a.py']);
-    expect(await find('**/*.{py,ts}')).toEqual(['.hidden.py', 'top.py', 'src/a.py', 'src/c.ts', 'src/deep/b.py']);
-    expect(await find('src/**', { includeDirectories: true })).toEqual([
-      'src',
-      'src/a.py',
-      'src/c.ts',
-      'src/deep',
-      'src/deep/b.py',
-    ]);
-    expect(await files.glob('*.py', '.', { includeDirectories: false, limit: 2 })).toMatchObject({ truncated: true });
-    await expect(files.glob('../*', '.', { includeDirectories: false, limit: 2 })).rejects.toMatchObject({
-      code: 'path_refused',
-    });
-    await expect(files.glob('*', '.', { includeDirectories: false, limit: 0 })).rejects.toMatchObject({
-      code: 'bad_request',
-    });
-  },
-);
+test('glob: names at any depth, paths with slashes exactly, ignored folders left out', async () => {
+  const { files } = await temporaryThread();
+  for (const path of [
+    'top.py',
+    'src/a.py',
+    'src/deep/b.py',
+    'src/c.ts',
+    '.git/x.py',
+    'node_modules/y.py',
+    '.hidden.py',
+  ]) {
+    await files.write(path, 'x');
+  }
+  const find = async (pattern: string, options = {}) =>
+    (await files.glob(pattern, '.', { includeDirectories: false, limit: 200, ...options })).paths.map((path) =>
+      path.slice(WORKSPACE.length + 1),
+    );
+  expect(await find('*.py')).toEqual(['.hidden.py', 'top.py', 'src/a.py', 'src/deep/b.py']);
+  expect(await find('src/*.py')).toEqual(['src/a.py']);
+  expect(await find('**/*.{py,ts}')).toEqual(['.hidden.py', 'top.py', 'src/a.py', 'src/c.ts', 'src/deep/b.py']);
+  expect(await find('src/**', { includeDirectories: true })).toEqual([
+    'src',
+    'src/a.py',
+    'src/c.ts',
+    'src/deep',
+    'src/deep/b.py',
+  ]);
+  expect(await files.glob('*.py', '.', { includeDirectories: false, limit: 2 })).toMatchObject({ truncated: true });
+  await expect(files.glob('../*', '.', { includeDirectories: false, limit: 2 })).rejects.toMatchObject({
+    code: 'path_refused',
+  });
+  await expect(files.glob('*', '.', { includeDirectories: false, limit: 0 })).rejects.toMatchObject({
+    code: 'bad_request',
+  });
+});
 
-test('grep: literal and regular expressions, case, one file glob, limits and skips', verifies('TOOL-3f'), async () => {
+test('grep: literal and regular expressions, case, one file glob, limits and skips', async () => {
   const { files, paths } = await temporaryThread();
   await files.write('a.txt', 'first\nThe Needle (1)\r\nlast needle');
   await files.write('b/c.md', 'needle in b');
@@ -116,4 +112,15 @@ test('searches beyond two wait their turn; cancelled and closed ones are told so
   await matcher.close();
   await ended;
   await expect(matcher.run(task)).rejects.toMatchObject({ code: 'shutting_down' });
+});
+
+test('a search that takes too long returns what it has and says that it was cut short', async () => {
+  const clock = new VirtualClock();
+  const { files } = await temporaryThread({ clock });
+  await files.write('a.txt', 'x');
+  await files.write('b/c.txt', 'x');
+  const search = files.glob('*.txt', '.', { includeDirectories: false, limit: 10 });
+  await clock.advance(31_000);
+  expect(await search).toEqual({ paths: [], truncated: true });
+  expect((await files.glob('*.txt', '.', { includeDirectories: false, limit: 10 })).paths.length).toBe(2);
 });

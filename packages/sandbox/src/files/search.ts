@@ -1,5 +1,5 @@
 import { constants } from 'node:fs';
-import { ReindeerError } from '@reindeer/protocol';
+import { type Clock, ReindeerError } from '@reindeer/protocol';
 import picomatch from 'picomatch';
 import { type Directory, descend, type Entry } from './directory.ts';
 import { systemCode, toFileError } from './file-errors.ts';
@@ -36,6 +36,8 @@ export const IGNORED_FOLDERS: readonly string[] = [
 
 export const MAX_GREP_FILE_BYTES = 1_000_000;
 const MAX_PATTERN = 1_000;
+/** Milliseconds for one search; what was found until then is returned as cut short. */
+const MAX_SEARCH_MS = 30_000;
 /** Entries one search may look at, and how many one folder may give. */
 const MAX_VISITED = 200_000;
 const MAX_FOLDER_ENTRIES = 50_000;
@@ -93,20 +95,24 @@ export function lineExpression(pattern: string, literal: boolean, caseSensitive:
   return compile('regular expression', () => new RegExp(source, caseSensitive && !inline ? '' : 'i'));
 }
 
-/** Counts what a search has looked at, across its roots. */
+/** Counts what a search has looked at and for how long, across its roots. */
 export class SearchBudget {
   readonly signal: AbortSignal | undefined;
+  readonly #clock: Clock;
+  readonly #deadline: number;
   visited = 0;
   exhausted = false;
 
-  constructor(signal: AbortSignal | undefined) {
+  constructor(clock: Clock, signal: AbortSignal | undefined) {
     this.signal = signal;
+    this.#clock = clock;
+    this.#deadline = clock.monotonic() + MAX_SEARCH_MS;
   }
 
   /** False when the search must stop; throws when it was cancelled. */
   spend(): boolean {
     if (this.signal?.aborted) throw new ReindeerError('aborted', 'The search was cancelled.');
-    if (this.visited >= MAX_VISITED) this.exhausted = true;
+    if (this.visited >= MAX_VISITED || this.#clock.monotonic() >= this.#deadline) this.exhausted = true;
     else this.visited += 1;
     return !this.exhausted;
   }
@@ -211,28 +217,37 @@ export async function searchLines(
     filesSkipped += answer.binary;
     more ||= answer.more;
   };
-  for await (const entry of entries) {
-    if (entry.kind === 'directory') continue;
-    const content = entry.kind === 'file' ? await readSmallFile(entry) : null;
-    if (content === null) filesSkipped += 1;
-    else {
-      batch.push({ path: entry.path, bytes: content });
-      bytes += content.byteLength;
+  const reader = new FolderReader();
+  try {
+    for await (const entry of entries) {
+      if (entry.kind === 'directory') continue;
+      const content = entry.kind === 'file' ? await reader.read(entry) : null;
+      if (content === null) filesSkipped += 1;
+      else {
+        batch.push({ path: entry.path, bytes: content });
+        bytes += content.byteLength;
+      }
+      if (batch.length >= BATCH_FILES || bytes >= BATCH_BYTES) await flush();
+      if (more) break;
     }
-    if (batch.length >= BATCH_FILES || bytes >= BATCH_BYTES) await flush();
-    if (more) break;
+    if (!more) await flush();
+  } finally {
+    await reader.close();
   }
-  if (!more) await flush();
   return { matches, truncated: more, filesSkipped };
 }
 
-async function readSmallFile(entry: Found): Promise<Uint8Array<ArrayBuffer> | null> {
-  try {
-    const top = await entry.root.open();
-    if (top === null) return null;
-    const folder = await descend(top, entry.folder, { create: false });
+/** Keeps the folder of the last file open: a walk gives all files of a folder one after the other. */
+class FolderReader {
+  #key: string | null = null;
+  #folder: Directory | null = null;
+
+  /** Bytes of a regular file with one name; null when it is skipped: another kind, too large, vanished, or closed to us. */
+  async read(entry: Found): Promise<Uint8Array<ArrayBuffer> | null> {
     try {
-      const file = await folder.openFile(entry.name, constants.O_RDONLY);
+      const folder = await this.#open(entry);
+      const file = await folder?.openFile(entry.name, constants.O_RDONLY);
+      if (file === undefined) return null;
       try {
         const stats = await file.stat();
         if (!stats.isFile() || stats.nlink > 1 || stats.size > MAX_GREP_FILE_BYTES) return null;
@@ -242,13 +257,28 @@ async function readSmallFile(entry: Found): Promise<Uint8Array<ArrayBuffer> | nu
       } finally {
         await file.close();
       }
-    } finally {
-      await folder.close();
+    } catch (error) {
+      // Vanished, closed to us, or turned into something else meanwhile: skipped. Anything else is a fault.
+      if (systemCode(error) === undefined) throw error;
+      return null;
     }
-  } catch (error) {
-    // Vanished, closed to us, or turned into something else meanwhile: skipped. Anything else is a fault.
-    if (systemCode(error) === undefined) throw error;
-    return null;
+  }
+
+  async close(): Promise<void> {
+    const folder = this.#folder;
+    this.#key = null;
+    this.#folder = null;
+    await folder?.close();
+  }
+
+  async #open(entry: Found): Promise<Directory | null> {
+    const key = `${entry.root.path}/${entry.folder.join('/')}`;
+    if (key === this.#key) return this.#folder;
+    await this.close();
+    const top = await entry.root.open();
+    this.#folder = top === null ? null : await descend(top, entry.folder, { create: false });
+    this.#key = key;
+    return this.#folder;
   }
 }
 

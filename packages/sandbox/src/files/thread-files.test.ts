@@ -160,7 +160,7 @@ test('a folder that is swapped for a link all the time never leads outside', ver
   expect((await readdir(home)).sort()).toEqual(['secret.txt', 'users']);
 });
 
-test('a read-only folder refuses changes and says which', verifies('SL-04', 'TOOL-3g'), async () => {
+test('a read-only folder refuses changes and says which', verifies('SL-04'), async () => {
   const { files, toolFiles, home } = await thread();
   const path = '/mnt/user-data/uploads/in.txt';
   await files.write(path, 'given');

@@ -1,6 +1,6 @@
 import { constants } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
-import { type FileInfo, ReindeerError, type SandboxFiles } from '@reindeer/protocol';
+import { type Clock, type FileInfo, ReindeerError, type SandboxFiles } from '@reindeer/protocol';
 import picomatch from 'picomatch';
 import { type Directory, descend, kindOf, openRoot } from './directory.ts';
 import { notFound, refused, systemCode, toFileError } from './file-errors.ts';
@@ -23,6 +23,7 @@ export interface ThreadFilesOptions {
   readonly mappings: readonly Mapping[];
   readonly staging: Staging;
   readonly matcher: Matcher;
+  readonly clock: Clock;
   /** Makes the real folders of the thread; called before the first write, idempotent. */
   readonly prepare: () => Promise<void>;
 }
@@ -132,7 +133,7 @@ export class ThreadFiles implements SandboxFiles {
     return this.#guard(path, async (parsed) => {
       const limit = checkLimit('limit', options.limit, MAX_LIST_ENTRIES);
       const expression = globExpression(pattern);
-      const budget = new SearchBudget(options.signal);
+      const budget = new SearchBudget(this.#options.clock, options.signal);
       const paths: string[] = [];
       for await (const found of matchPaths(
         this.#walk(parsed, budget),
@@ -166,7 +167,7 @@ export class ThreadFiles implements SandboxFiles {
     return this.#guard(path, async (parsed) => {
       const limit = checkLimit('limit', options.limit, MAX_LIST_ENTRIES);
       const expression = lineExpression(pattern, options.literal, options.caseSensitive);
-      const budget = new SearchBudget(options.signal);
+      const budget = new SearchBudget(this.#options.clock, options.signal);
       const { matcher } = this.#options;
       const all = this.#walk(parsed, budget);
       const chosen =
