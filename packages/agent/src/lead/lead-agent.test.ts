@@ -1,8 +1,10 @@
 import { HumanMessage, ToolMessage } from '@langchain/core/messages';
+import { tool } from '@langchain/core/tools';
 import { MemorySaver } from '@langchain/langgraph';
 import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
 import { verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
+import { z } from 'zod';
 import { createModelRegistry } from '../models/registry.ts';
 import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
@@ -28,6 +30,7 @@ async function run(
   options: {
     sandboxes?: MemorySandboxes;
     context?: Record<string, unknown>;
+    configurable?: Record<string, unknown>;
     more?: Partial<LeadAgentOptions>;
     files?: unknown;
   } = {},
@@ -36,7 +39,11 @@ async function run(
   const model = turns instanceof ScriptedChatModel ? turns : new FakeModel(turns);
   const sandboxes = options.sandboxes ?? new MemorySandboxes({ exec: () => exited('hello\n') });
   const agent = createLeadAgent({ models: registry(model), sandboxes, surroundings, ...options.more });
-  const request = { ...testRun().request, context: (options.context ?? {}) as never };
+  const request = {
+    ...testRun().request,
+    context: (options.context ?? {}) as never,
+    config: { configurable: (options.configurable ?? {}) as never },
+  };
   const attempt = recordedAttempt({ run: testRun({ request }) });
   const graph = await agent.forAttempt(attempt, new MemorySaver());
   const message = new HumanMessage({
@@ -51,7 +58,7 @@ async function run(
 
 const tools = (outcome: Outcome): ToolMessage[] => outcome.messages.filter(ToolMessage.isInstance);
 
-test('the demo model writes a report, presents it and answers', verifies('AG-1', 'TOOL-4'), async () => {
+test('the demo model writes a report, presents it and answers', verifies('TOOL-4'), async () => {
   const model = new ScriptedChatModel({ script: demoScript, clock: testSurroundings().clock });
   const outcome = await run(model, 'Write a report about reindeer');
   expect(outcome.sandboxes.text('/mnt/user-data/outputs/report.md')).toContain('eindeer');
@@ -106,13 +113,21 @@ test('a local sandbox is spoken of in relative paths', async () => {
     expect(tool.description).not.toContain('/mnt/user-data');
 });
 
-test('options of the run choose model and interaction; context wins', verifies('AG-1'), async () => {
+test('options of the run choose model and interaction: context wins over configurable', verifies('AG-1'), async () => {
   const asked: string[] = [];
-  const model = new FakeModel([{ text: 'ok' }]);
+  const metadata: unknown[] = [];
+  const look = tool(
+    (_args, config) => {
+      metadata.push(config.metadata);
+      return 'seen';
+    },
+    { name: 'look', description: 'l', schema: z.object({}) },
+  );
+  const model = new FakeModel([{ calls: [{ name: 'look', args: {} }] }, { text: 'ok' }]);
   const models = createModelRegistry({
     entries: [
-      { name: 'first', use: 'fake', model: 'm1' },
-      { name: 'second', use: 'fake', model: 'm2' },
+      { name: 'first', use: 'fake', model: 'm1', supports_thinking: true, supports_reasoning_effort: true },
+      { name: 'second', use: 'fake', model: 'm2', supports_thinking: true, supports_reasoning_effort: true },
     ],
     environment: {},
     logger: testSurroundings().logger,
@@ -123,10 +138,21 @@ test('options of the run choose model and interaction; context wins', verifies('
       },
     },
   });
-  await run([], 'hi', { more: { models }, context: { model_name: 'second', non_interactive: true } });
+  const more = { models, tools: [look] as never };
+  const configurable = { model_name: 'first', thinking_enabled: true, reasoning_effort: 'low' };
+  const context = { model_name: 'second', thinking_enabled: false, non_interactive: true };
+  await run([], 'hi', { more, configurable, context });
   expect(asked).toEqual(['m2']);
-  expect((model.bound[0] as { name: string }[]).map((tool) => tool.name)).not.toContain('ask_clarification');
-  await run([], 'hi', { more: { models }, context: { model_name: 'nobody' } });
+  expect((model.bound[0] as { name: string }[]).map((item) => item.name)).not.toContain('ask_clarification');
+  expect(metadata[0]).toMatchObject({
+    agent_name: 'lead_agent',
+    model_name: 'second',
+    thinking_enabled: false,
+    reasoning_effort: 'low',
+  });
+  await run([], 'hi', { more, configurable });
+  expect(asked).toEqual(['m2', 'm1']);
+  await run([], 'hi', { more, context: { model_name: 'nobody', thinking_enabled: true, reasoning_effort: 'low' } });
   expect(asked).toEqual(['m2', 'm1']);
 });
 

@@ -1,7 +1,6 @@
 import { AIMessage, HumanMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { Command, interrupt, MemorySaver } from '@langchain/langgraph';
-import { verifies } from '@reindeer/testkit';
 import { humanInTheLoopMiddleware } from 'langchain';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
@@ -25,7 +24,7 @@ function recorder() {
 const approveBash = () => humanInTheLoopMiddleware({ interruptOn: { bash: true } } as never);
 const asking = (command: string) => ({ calls: [{ name: 'bash', args: { command } }] });
 
-test('the approved call runs although the model would now ask for another one', verifies('AG-1'), async () => {
+test('the approved call runs although the model would now ask for another one', async () => {
   const { ran, bash } = recorder();
   const model = new FakeModel([asking('ls'), asking('rm -rf /mnt/user-data'), { text: 'done' }]);
   const approval = approveBash();

@@ -74,7 +74,8 @@ function causes(error: unknown): Item[] {
   return chain.length === 0 ? [{ message: String(error) }] : chain;
 }
 
-const stringOf = (item: Item, key: string): string => (typeof item[key] === 'string' ? item[key] : '');
+/** At most 4,000 characters: an error may carry a whole response. */
+const stringOf = (item: Item, key: string): string => (typeof item[key] === 'string' ? item[key].slice(0, 4_000) : '');
 const numberOf = (item: Item, key: string): number | undefined =>
   typeof item[key] === 'number' ? item[key] : undefined;
 const textOf = (item: Item): string =>

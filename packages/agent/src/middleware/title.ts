@@ -1,6 +1,7 @@
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
-import { HumanMessage } from '@langchain/core/messages';
+import { HumanMessage, type UsageMetadata } from '@langchain/core/messages';
 import type { Surroundings } from '@reindeer/protocol';
+import { modelName } from '../loop/call-model.ts';
 import { isAi, isGenuineUser, textOf } from '../loop/messages.ts';
 import { defineMiddleware, type Middleware, type State } from '../loop/middleware.ts';
 import { scopeOf } from '../loop/scope.ts';
@@ -43,9 +44,16 @@ export function titleMiddleware(settings: TitleSettings, surroundings: Surroundi
           AbortSignal.timeout(MODEL_TIMEOUT_MS),
           ...(runtime.signal === undefined ? [] : [runtime.signal]),
         ]);
-        const answer = await scopeOf(runtime).attempt.effects.track('title', () =>
+        const { attempt } = scopeOf(runtime);
+        const answer = await attempt.effects.track('title', () =>
           model.invoke([new HumanMessage(prompt)], { signal, callbacks: [] }),
         );
+        const usage = answer.usage_metadata as UsageMetadata | undefined;
+        attempt.countUsage({
+          inputTokens: usage?.input_tokens ?? 0,
+          outputTokens: usage?.output_tokens ?? 0,
+          model: modelName(model),
+        });
         const title = cleaned(textOf(answer), settings);
         if (title !== '') return { title };
       } catch (error) {

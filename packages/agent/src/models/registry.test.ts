@@ -100,6 +100,22 @@ describe('the registry', () => {
     ]);
   });
 
+  test('the key of the environment goes to no other address', verifies('SAFE-4'), async () => {
+    const provider = await startScriptedProvider({ script: turns([{ text: 'ok' }]), apiKey: 'none' });
+    try {
+      const { registry } = setUp([fake('own', { use: 'openai', base_url: provider.openAiUrl })], {
+        environment: { OPENAI_API_KEY: 'sk-of-the-environment' },
+      });
+      const { model } = await registry.choose({ name: 'own' });
+      for await (const _ of await model.stream([new HumanMessage('hi')])) {
+        // Only whether the request was let in matters here.
+      }
+      expect(provider.requests()).toHaveLength(1);
+    } finally {
+      await provider.close();
+    }
+  });
+
   test('a client that could not be made is tried again', async () => {
     let broken = true;
     const { registry } = setUp([fake('a', { use: 'shaky' })], {

@@ -134,7 +134,10 @@ async function create(
   environment: RegistryOptions['environment'],
 ): Promise<BaseChatModel> {
   const adapter = adapterOf(adapters, entry);
-  const apiKey = entry.api_key ?? (adapter.keyVariable === null ? undefined : environment[adapter.keyVariable]);
+  // The key of the environment belongs to the provider's own address, never to one that an entry names. Servers of one's own
+  // mostly want none.
+  const ambient = adapter.keyVariable === null ? undefined : environment[adapter.keyVariable];
+  const apiKey = entry.api_key ?? (entry.base_url === undefined ? ambient : 'none');
   if (adapter.keyVariable !== null && (apiKey === undefined || apiKey === ''))
     throw new ReindeerError(
       'configuration',

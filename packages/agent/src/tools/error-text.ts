@@ -2,6 +2,8 @@ import { ReindeerError } from '@reindeer/protocol';
 
 /** Longest error detail that goes to the model (MW-13). */
 export const MAX_ERROR_DETAIL = 500;
+/** No more of an error's text is even looked at: an error may carry a whole response. */
+const MAX_EXAMINED = 4_000;
 
 /**
  * What the model is told about a failed tool: the tool, the kind of error, at most 500 characters of detail without stack
@@ -15,7 +17,7 @@ export function toolErrorText(tool: string, error: unknown): string {
 }
 
 function detailOf(error: unknown): string {
-  const message = error instanceof Error ? error.message : String(error);
+  const message = (error instanceof Error ? error.message : String(error)).slice(0, MAX_EXAMINED);
   const plain = withoutHostDetails(message)
     .trim()
     .replace(/[.\s]+$/, '');
