@@ -133,6 +133,7 @@ export function createRuntime(parts: RuntimeParts): Runtime {
     const left = () => Math.max(deadline - clock.monotonic(), 0);
     manager.refuse();
     await settledWithin(clock, recovery.stop(), Math.min(1_000, left()));
+    await settledWithin(clock, manager.quiet(), Math.min(drainMs, left()));
     const allSettled = () => Promise.all(registry.all().map((local) => local.settled));
     if (!(await settledWithin(clock, allSettled(), Math.min(drainMs, left())))) {
       for (const local of registry.all()) local.stop({ kind: 'shutdown' });

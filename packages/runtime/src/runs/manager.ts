@@ -64,8 +64,8 @@ export class RunManager {
   readonly #keeper: LeaseKeeper;
   readonly #admissions = new KeyedQueue();
   readonly #over = new AbortController();
+  readonly #underWay = new Set<Promise<unknown>>();
   #order = 0;
-  #pending = 0;
 
   constructor(
     parts: RunParts & { registry: RunRegistry; keeper: LeaseKeeper; streams: RunStreams; sweep: () => Promise<number> },
@@ -80,7 +80,16 @@ export class RunManager {
     this.#over.abort();
   }
 
-  async create(input: CreateRun, signal?: AbortSignal): Promise<AdmissionResult> {
+  /** Resolves when the admissions and reservations that were under way at the call have ended. Never rejects. */
+  async quiet(): Promise<void> {
+    await Promise.allSettled([...this.#underWay]);
+  }
+
+  create(input: CreateRun, signal?: AbortSignal): Promise<AdmissionResult> {
+    return this.#track(this.#create(input, signal));
+  }
+
+  async #create(input: CreateRun, signal: AbortSignal | undefined): Promise<AdmissionResult> {
     this.#check(input);
     signal?.throwIfAborted();
     const { random } = this.#parts.surroundings;
@@ -139,7 +148,14 @@ export class RunManager {
    *
    * @throws what the body throws; `conflict` when the right was lost meanwhile (RA-25).
    */
-  async reserve<T>(
+  reserve<T>(
+    input: { threadId: string; userId: string; kind: Exclude<RunKind, 'run'>; assistantId: string },
+    body: (reservation: Reservation) => Promise<T>,
+  ): Promise<ReservationResult<T>> {
+    return this.#track(this.#reserve(input, body));
+  }
+
+  async #reserve<T>(
     input: { threadId: string; userId: string; kind: Exclude<RunKind, 'run'>; assistantId: string },
     body: (reservation: Reservation) => Promise<T>,
   ): Promise<ReservationResult<T>> {
@@ -259,6 +275,15 @@ export class RunManager {
     return inTime && !gone;
   }
 
+  async #track<T>(work: Promise<T>): Promise<T> {
+    this.#underWay.add(work);
+    try {
+      return await work;
+    } finally {
+      this.#underWay.delete(work);
+    }
+  }
+
   #check(input: CreateRun): void {
     this.#refuseWhenOver();
     if (input.multitaskStrategy === 'enqueue') {
@@ -273,7 +298,7 @@ export class RunManager {
         detail: { field: 'assistant_id' },
       });
     }
-    if (this.#registry.size + this.#pending >= this.#parts.settings.maxActiveRuns) {
+    if (this.#registry.size + this.#underWay.size >= this.#parts.settings.maxActiveRuns) {
       throw new ReindeerError('over_capacity', 'Too many runs are active on this server; try again later.', {
         retryable: true,
       });
@@ -296,7 +321,6 @@ export class RunManager {
     const token = newToken(random);
     const grantedAt = clock.monotonic();
     const now = clock.now();
-    this.#pending += 1;
     try {
       const result = await stores.runs.admit({
         ...part,
@@ -318,8 +342,6 @@ export class RunManager {
       const active = await stores.runs.active(part.threadId).catch(() => []);
       const superseded = active.filter((other) => other.runId !== part.runId && other.status === 'interrupted');
       return { result: { outcome: 'admitted', run, superseded }, grantedAt, token };
-    } finally {
-      this.#pending -= 1;
     }
   }
 

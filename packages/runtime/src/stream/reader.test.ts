@@ -1,6 +1,6 @@
 import { MessageTupleManager } from '@langchain/langgraph-sdk/ui';
 import { MemoryDatabase } from '@reindeer/database';
-import type { Run, StreamEvent, StreamItem } from '@reindeer/protocol';
+import type { Run, Stores, StreamEvent, StreamItem } from '@reindeer/protocol';
 import { deferred, flush, testSurroundings, verifies, withFaults } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import type { Script } from '../testing/scripted-graph.ts';
@@ -60,9 +60,9 @@ function official(events: readonly StreamEvent[]): string[] {
   return ids.map((id) => String(manager.get(id)?.chunk?.content));
 }
 
-async function finishedStory(): Promise<{ w: World; run: Run }> {
+async function finishedStory(stores?: (stores: Stores) => Stores): Promise<{ w: World; run: Run }> {
   const s = story();
-  const w = world({ script: s.script });
+  const w = world({ script: s.script, ...(stores === undefined ? {} : { stores }) });
   await w.runtime.start();
   const run = await w.admitted({ request: { streamModes: MODES } });
   s.more.resolve();
@@ -250,6 +250,66 @@ describe('a stream', () => {
       expect(numbers(events)).toEqual(all);
       await w.runtime.stop();
       expect(w.runtime.stats().streams).toBe(0);
+    },
+  );
+
+  test(
+    'three failures of the store in a row are borne, the fourth ends the stream with its error',
+    verifies('RS-12'),
+    async () => {
+      let failures = 0;
+      const { w, run } = await finishedStory((stores) =>
+        withFaults(stores, ({ port, method, input }) => {
+          const page = input as { runId?: string | null; limit?: number };
+          if (port !== 'log' || method !== 'read' || page.limit === 1 || failures === 0) return null;
+          failures -= 1;
+          return 'fail-before';
+        }),
+      );
+      failures = 3;
+      const borne = collect(w.read(run));
+      await w.surroundings.clock.advance(5_000);
+      expect((await borne).at(-1)?.event).toBe('end');
+      failures = 4;
+      const ended = expect(collect(w.read(run))).rejects.toMatchObject({ code: 'store_unavailable' });
+      await w.surroundings.clock.advance(5_000);
+      await ended;
+      expect(w.runtime.stats().streams).toBe(0);
+      await w.runtime.stop();
+    },
+  );
+
+  test(
+    'what was pruned is a gap before anything is replayed; the rest follows',
+    verifies('RS-03', 'RS-15'),
+    async () => {
+      let pruned = 0;
+      const { w, run } = await finishedStory((stores) => ({
+        ...stores,
+        log: {
+          ...stores.log,
+          read: async (input) => {
+            const page = await stores.log.read({ ...input, afterSeq: Math.max(input.afterSeq, pruned) });
+            return { ...page, prunedThrough: pruned };
+          },
+        },
+      }));
+      const whole = await collect(w.read(run, { modes: MODES }));
+      pruned = 6;
+      const epoch = await w.stores.log.epoch();
+      for (const lastEventId of [null, `${epoch}-2`]) {
+        const events = await collect(w.read(run, { modes: MODES, lastEventId }));
+        expect(events[1]).toMatchObject({ event: 'gap', id: null });
+        expect(JSON.parse(events[1]?.data ?? '{}')).toMatchObject({
+          earliest_available_event_id: `${epoch}-7`,
+          requested_event_id: lastEventId,
+        });
+        expect(events.at(-1)?.event).toBe('end');
+        expect(texts(events)).toEqual(texts(whole));
+      }
+      const kept = await collect(w.read(run, { modes: MODES, lastEventId: `${epoch}-6` }));
+      expect(kept.map(({ event }) => event)).not.toContain('gap');
+      await w.runtime.stop();
     },
   );
 

@@ -11,6 +11,7 @@ import type {
   WireMessage,
 } from '@reindeer/protocol';
 import { formatCursor, resolveCursor } from '@reindeer/protocol';
+import { retry } from '../common/retry.ts';
 import { Sleeper } from '../common/waiting.ts';
 import {
   type Knowledge,
@@ -90,6 +91,8 @@ class Pulse {
   }
 }
 
+const PATIENCE = { tries: 4, backoffMs: 250 };
+
 /** Messages of which a resuming client is assumed to have everything. */
 const ASSUMED = 500;
 
@@ -148,7 +151,11 @@ export class StreamReader {
     const beginning = log.read({ threadId, runId, afterSeq: 0, limit: 1, maxBytes: 1 });
     const [epoch, page] = await Promise.all([this.#parts.epoch(), beginning]);
     this.#epoch = epoch;
-    const first = page.facts[0]?.seq ?? page.head + 1;
+    // Every run begins with its `pending` fact; one that begins otherwise has lost its beginning to pruning.
+    const [head] = page.facts;
+    const whole =
+      head === undefined ? page.prunedThrough === 0 : head.body.kind === 'run' && head.body.status === 'pending';
+    const first = whole ? (head?.seq ?? page.head + 1) : Math.min(head?.seq ?? page.head, page.prunedThrough);
     const begin = resolveCursor(lastEventId, {
       epoch: this.#epoch,
       head: page.head,
@@ -235,7 +242,7 @@ export class StreamReader {
   /** The events of the next position; null when there is none yet. */
   async #step(seat: Seat): Promise<ReturnType<typeof withId>[] | null> {
     if (this.#ahead.length === 0) {
-      const read = await seat.feed.after(this.#position.seq);
+      const read = await this.#patiently(() => seat.feed.after(this.#position.seq));
       this.#ahead = [...read.facts];
       if (read.facts.length === 0) this.#through = Math.max(this.#through, read.through);
       if (this.#ahead.length === 0 && read.exhausted) {
@@ -262,6 +269,12 @@ export class StreamReader {
     this.#position = position;
     this.#through = fact.seq;
     return this.#identify(events, position);
+  }
+
+  /** A store that cannot answer is asked again; the fourth failure in a row ends the stream with its error (RS-12). */
+  #patiently<T>(ask: () => Promise<T>): Promise<T> {
+    const gone = () => this.#input.signal.aborted || this.#parts.streams.over.aborted;
+    return retry(this.#parts.surroundings.clock, PATIENCE, ask, gone);
   }
 
   /** None of this message was sent, and it stands whole a little further in the log: its tokens are not needed. */
@@ -322,12 +335,15 @@ export class StreamReader {
     const { run } = this.#input;
     const events: Projected[] = [];
     if (this.#modes.has('checkpoints')) {
-      const data = await this.#parts.stateOf(run, checkpointId);
+      const data = await this.#patiently(() => this.#parts.stateOf(run, checkpointId));
       if (data !== null) events.push({ event: 'checkpoints', data });
     }
     if (this.#modes.has('values') && !this.#isStale()) {
       const factory = this.#parts.factoryOf(run);
-      const data = factory === null ? null : await this.#parts.values.text(run.threadId, checkpointId, factory);
+      const data =
+        factory === null
+          ? null
+          : await this.#patiently(() => this.#parts.values.text(run.threadId, checkpointId, factory));
       if (data !== null) events.push({ event: 'values', data });
     }
     return events;
