@@ -140,8 +140,11 @@ function RunStatus({ state, controller }: { readonly state: ChatState; readonly 
   }
   if (ended === null || ended.how === 'success') return null;
   if (ended.how === 'stopped') return <p className="status note">{say('run.stopped')}</p>;
+  // The failure of a model is told by its own message already.
+  const last = allMessages(state).at(-1);
+  const told = last?.kind === 'ai' && last.failed;
   const headline = {
-    failed: null,
+    failed: told ? say('run.failed') : null,
     timeout: say('run.timeout'),
     lost: say('run.lost'),
     'stop-slow': say('run.stopSlow'),
@@ -150,7 +153,7 @@ function RunStatus({ state, controller }: { readonly state: ChatState; readonly 
   return (
     <div role="alert" className="status trouble">
       {headline === null ? null : <p>{headline}</p>}
-      {ended.trouble === null ? null : <p>{troubleText(ended.trouble, say)}</p>}
+      {ended.trouble === null || told ? null : <p>{troubleText(ended.trouble, say)}</p>}
       {lost ? (
         <button type="button" onClick={() => void controller.open()}>
           {say('run.reload')}
@@ -191,7 +194,8 @@ function useScroll(turns: readonly unknown[]) {
     const observer = new ResizeObserver(() => {
       if (sticky.current) area.current?.scrollTo({ top: area.current.scrollHeight });
     });
-    if (content.current !== null) observer.observe(content.current);
+    // The area itself shrinks when the composer grows.
+    for (const element of [content.current, area.current]) if (element !== null) observer.observe(element);
     return () => observer.disconnect();
   }, []);
   return { area, content, away, toEnd, onScroll };

@@ -200,7 +200,7 @@ describe('following', () => {
       return stream(chunk('a', 'Hello', 'e-9'));
     };
     const { controller, kept, texts } = open(fake);
-    kept.set('reindeer.event.r1', 'e-7');
+    kept.set('reindeer.event.r1', 'e-7.12');
     await controller.open();
     await controller.idle();
     expect(fake.log).toEqual(['newest', 'state', 'join e-7', 'state']);

@@ -256,7 +256,7 @@ export class ChatController {
 
   #readAgain(runId: string): Promise<void> {
     const lastEventId =
-      this.#lastEvent?.runId === runId ? this.#lastEvent.id : this.#parts.storage.getItem(eventKey(runId));
+      this.#lastEvent?.runId === runId ? this.#lastEvent.id : afterReload(this.#parts.storage.getItem(eventKey(runId)));
     const { signal } = this.#closed;
     const stream = this.#parts.api.joinRun({ threadId: this.threadId, runId, lastEventId, signal });
     return this.#read(
@@ -335,6 +335,14 @@ export class ChatController {
 
 function eventKey(runId: string): string {
   return `reindeer.event.${runId}`;
+}
+
+/**
+ * A reload forgets the message that was being written: the reader goes back to the last fact, so that its pieces come again. An id is
+ * `<epoch>-<fact>`, with `.<piece>` for what came after that fact.
+ */
+export function afterReload(lastEventId: string | null): string | null {
+  return lastEventId?.replace(/\.\d+$/, '') ?? null;
 }
 
 function isActive(run: RunEntry): boolean {
