@@ -10,6 +10,8 @@ export * from './deferred.ts';
 export * from './faults.ts';
 export * from './gate.ts';
 export * from './leaks.ts';
+export * from './parts/postgres.ts';
+export * from './parts/redis.ts';
 export * from './probe.ts';
 export * from './random.ts';
 export * from './surroundings.ts';
