@@ -3,7 +3,7 @@ import { tool } from '@langchain/core/tools';
 import { MemorySaver } from '@langchain/langgraph';
 import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
 import { verifies } from '@reindeer/testkit';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { z } from 'zod';
 import { createModelRegistry } from '../models/registry.ts';
 import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
@@ -95,6 +95,37 @@ test('the sandbox is acquired at first use, noted, and given back after the agen
   expect(used.values.sandbox).toEqual({ sandbox_id: 'box-thread-1' });
   expect(used.sandboxes.released).toEqual(['box-thread-1']);
 });
+
+test(
+  'a run that ends badly gives the sandbox back too, once nothing of it runs any more',
+  verifies('MW-6'),
+  async () => {
+    const started = Promise.withResolvers<void>();
+    const ended = Promise.withResolvers<ReturnType<typeof exited>>();
+    const sandboxes = new MemorySandboxes({
+      exec: () => {
+        started.resolve();
+        return ended.promise;
+      },
+    });
+    const surroundings = testSurroundings();
+    const model = new FakeModel([{ calls: [{ name: 'bash', args: { description: 'x', command: 'sleep 60' } }] }]);
+    const agent = createLeadAgent({ models: registry(model), sandboxes, surroundings });
+    const attempt = recordedAttempt();
+    const running = drain(
+      await agent.forAttempt(attempt, new MemorySaver()),
+      { messages: [new HumanMessage('go')] },
+      attempt,
+    );
+    await started.promise;
+    attempt.abort();
+    await expect(running).rejects.toThrow();
+    expect(sandboxes.released).toEqual([]);
+    ended.resolve({ ...exited(''), ended: 'aborted' });
+    await attempt.effects.stopped(1_000);
+    await vi.waitFor(() => expect(sandboxes.released).toEqual(['box-thread-1']));
+  },
+);
 
 test('without execution there is no bash, and the prompt says so', verifies('TOOL-1b'), async () => {
   const { model } = await run([{ text: 'ok' }], 'hi', { sandboxes: new MemorySandboxes({ canExecute: false }) });

@@ -44,15 +44,21 @@ test('the approved call runs although the model would now ask for another one', 
   expect(model.requests).toHaveLength(2);
 });
 
+/** A saver that hands out the very objects it was given, as one with a cache of messages does. */
+function sharingSaver(): MemorySaver {
+  const kept: unknown[] = [];
+  return new MemorySaver({
+    dumpsTyped: async (value: unknown) => ['json', new TextEncoder().encode(String(kept.push(value) - 1))],
+    loadsTyped: async (_type: string, data: Uint8Array | string) =>
+      kept[Number(typeof data === 'string' ? data : new TextDecoder().decode(data))],
+  });
+}
+
 test('an edited call runs as edited, and the stored message object is left alone', async () => {
   const { ran, bash } = recorder();
   const model = new FakeModel([asking('rm -rf /'), { text: 'done' }]);
-  const { start } = fixture({
-    model,
-    tools: [bash],
-    middleware: [approveBash()],
-  });
-  const saver = new MemorySaver();
+  const { start } = fixture({ model, tools: [bash], middleware: [approveBash()] });
+  const saver = sharingSaver();
   const attempt = recordedAttempt();
   const stopped = await drain(start(saver, attempt), { messages: [new HumanMessage('go')] }, attempt);
   const asked = stopped.messages.at(-1) as AIMessage;
