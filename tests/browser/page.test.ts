@@ -179,6 +179,7 @@ describe.skipIf(executable === null)('the page', () => {
     const dialog = page.getByRole('dialog');
     await page.locator('.turn.human').getByRole('button', { name: 'Open evil.html' }).click();
     await dialog.frameLocator('iframe').getByRole('heading', { name: 'Hello' }).waitFor();
+    expect(await dialog.locator('iframe').getAttribute('sandbox')).toBe('');
     // Chromium itself says that it refused the script; nothing else is said.
     await expect
       .poll(

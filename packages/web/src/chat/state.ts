@@ -113,7 +113,10 @@ export function reduceChat(state: ChatState, event: ChatEvent): ChatState {
       const message = event.message === null ? null : readMessage(event.message as unknown as WireMessage, 0);
       return {
         ...state,
-        newer: message === null ? state.newer : [...state.newer, message],
+        newer:
+          message === null || state.settled.some((entry) => entry.id === message.id)
+            ? state.newer
+            : replaceOrAdd(state.newer, message),
         interrupts: [],
         run: { id: null, phase: 'starting' },
         ended: null,
