@@ -28,14 +28,14 @@ export type EncodedHead =
 /** @param checkpoint JSON of a checkpoint without values */
 export function encodeHead(checkpoint: string, checkpointId: string): EncodedHead {
   const parsed = JSON.parse(checkpoint) as Partial<Checkpoint>;
-  const { v, id, ts, channel_versions: versionsNow, versions_seen: seen, ...others } = parsed;
+  const { v, id, ts, channel_versions: versionsNow, versions_seen: seen } = parsed;
   const time = typeof ts === 'string' ? Date.parse(ts) : Number.NaN;
   const fits =
     typeof v === 'number' &&
     id === checkpointId &&
     versionsNow !== undefined &&
     seen !== undefined &&
-    Object.keys(others).length === 0 &&
+    Object.keys(parsed).length === 5 &&
     Number.isFinite(time) &&
     new Date(time).toISOString() === ts;
   if (!fits) return { whole: checkpoint };

@@ -10,11 +10,14 @@ const ONLY_MESSAGES = /^\[(?:\{"\$m":(\d+|\[[\d,]+\])\})?\]$/;
 
 const ONLY_MESSAGES_OUTSIDE = /^\[(?:\{"\$m":"[A-Za-z0-9_-]{22}"\}(?:,|(?=\])))*\]$/;
 
+const OPENING = '{"$m":"';
+
 /** Length of `{"$m":"…"}` with its comma. */
 const STEP = '{"$m":"",}'.length + 22;
 
 /** The content addresses that a text mentions. */
 export function hashesIn(text: string): string[] {
+  if (!text.includes(OPENING)) return [];
   return Array.from(text.matchAll(OUTSIDE), (match) => match[1] as string);
 }
 
@@ -25,6 +28,7 @@ export function isMessageList(json: string): boolean {
 
 /** Puts numbers in the place of content addresses. `numberOf` knows all that the text mentions. */
 export function toInside(text: string, numberOf: (hash: string) => number): string {
+  if (!text.includes(OPENING)) return text;
   return text.replace(OUTSIDE_ROW, (row) => {
     const ranges: number[] = [];
     for (let at = 0; at < row.length; at += STEP) addToRanges(ranges, numberOf(row.slice(at + 7, at + 29)));
