@@ -68,8 +68,8 @@ async function main(): Promise<number> {
         world: values.world,
         seeds: report.seeds,
         failing: report.failing,
-        firstSeed: report.first?.seed ?? null,
-        first: report.first,
+        firstSeed: report.findings[0]?.seed ?? null,
+        findings: report.findings,
         millisecondsPerSeed: Number(milliseconds.toFixed(2)),
         mutants,
       })}\n`,
@@ -80,10 +80,9 @@ async function main(): Promise<number> {
       `${report.seeds} seeds of the world "${values.world}": ${report.failing} failing` +
         ` (${runs} runs, ${effects} tool effects, ${crashes} crashes, ${events} events; ${milliseconds.toFixed(1)} ms per seed)\n`,
     );
-    if (report.first !== null)
-      process.stdout.write(
-        `first: seed ${report.first.seed}, ${report.first.message}\nall of it: npm run simulate -- --seed ${report.first.seed}\n`,
-      );
+    for (const { seed, message } of report.findings) process.stdout.write(`seed ${seed}: ${message}\n`);
+    if (report.failing > 0)
+      process.stdout.write(`all that happened: npm run simulate -- --seed ${report.findings[0]?.seed}\n`);
   }
   return report.failing === 0 && mutants.every((mutant) => mutant.found) ? 0 : 1;
 }

@@ -19,11 +19,15 @@ export interface Finding {
   readonly message: string;
 }
 
+/** Most findings that a report names. */
+const FINDINGS = 50;
+
 /** What many seeds of the product came to. */
 export interface SeedReport {
   readonly seeds: number;
   readonly failing: number;
-  readonly first: Finding | null;
+  /** The first of them, in the order of the seeds. */
+  readonly findings: readonly Finding[];
   /** Totals over all seeds: how much was tried. */
   readonly events: number;
   readonly runs: number;
@@ -52,7 +56,7 @@ export async function playSeeds(
   options: { readonly until?: () => boolean } = {},
 ): Promise<SeedReport> {
   const totals = { seeds: 0, failing: 0, events: 0, runs: 0, effects: 0, crashes: 0 };
-  let finding: Finding | null = null;
+  const findings: Finding[] = [];
   await withoutStacks(async () => {
     for (let seed = first; seed < first + count; seed += 1) {
       if (options.until?.() === true) break;
@@ -64,10 +68,11 @@ export async function playSeeds(
       totals.crashes += result.crashes;
       if (result.violation === null) continue;
       totals.failing += 1;
-      finding ??= { seed, invariant: result.violation.invariant, message: result.violation.message };
+      if (findings.length < FINDINGS)
+        findings.push({ seed, invariant: result.violation.invariant, message: result.violation.message });
     }
   });
-  return { ...totals, first: finding };
+  return { ...totals, findings };
 }
 
 /** Plays seeds of a mutant until one of them is found out, at most `count` of them. */
