@@ -126,6 +126,23 @@ test('hooks on both sides of one that asks run once each, in reverse order', asy
   expect(model.requests).toHaveLength(1);
 });
 
+test('an answer that comes after the list of middleware has changed still goes to the hook that asked', async () => {
+  const { ran, bash } = recorder();
+  const model = new FakeModel([asking('ls'), { text: 'done' }]);
+  const seen: string[] = [];
+  const added = defineMiddleware({ name: 'added', afterModel: () => void seen.push('added') as undefined });
+  const saver = new MemorySaver();
+  const attempt = recordedAttempt();
+  const before = fixture({ model, tools: [bash], middleware: [approveBash()] });
+  await drain(before.start(saver, attempt), { messages: [new HumanMessage('go')] }, attempt);
+  const after = fixture({ model, tools: [bash], middleware: [approveBash(), added] });
+  const next = recordedAttempt({ attempt: 2, rows: attempt.rows });
+  await drain(after.start(saver, next), new Command({ resume: { decisions: [{ type: 'approve' }] } }), next);
+  expect(ran).toEqual(['ls']);
+  // Only with the model's second message: of the first, the new hook's place was passed already.
+  expect(seen).toEqual(['added']);
+});
+
 test('a new message instead of an answer leaves the question behind; the request stays valid', async () => {
   const { ran, bash } = recorder();
   const model = new FakeModel([asking('ls'), { text: 'Fine.' }]);

@@ -15,6 +15,7 @@ import {
   todoListMiddleware,
   toolCallLimitMiddleware,
   toolEmulatorMiddleware,
+  toolErrorMiddleware,
   toolRetryMiddleware,
 } from 'langchain';
 import { describe, expect, test } from 'vitest';
@@ -187,6 +188,13 @@ const scenarios: Record<string, Scenario> = {
   'tool retry, given up': {
     turns: [{ calls: [call('flaky')] }, say('it fails')],
     middleware: () => [toolRetry({ maxRetries: 1, onFailure: 'continue', ...fast })],
+    tools: () => [flaky(9)],
+  },
+  'tool error': {
+    turns: [{ calls: [call('flaky')] }, say('it fails')],
+    middleware: () => [
+      toolErrorMiddleware({ onError: (error: unknown) => `sorry: ${(error as Error).message}` } as never),
+    ],
     tools: () => [flaky(9)],
   },
   'to-do list': {

@@ -72,7 +72,12 @@ export async function reviewNode(loop: Loop, values: Values, config: NodeConfig)
   if (jump?.to !== 'review') return work.toUpdate();
   const last = lastAi(work.values.messages);
   if (last !== null) work.lend(last.position, copyAiMessage(last.message));
-  await settleTurn(loop, work, runtimeOf(config), jump.stage, jump.at, true);
+  // A hook that is no longer there: all of them look again, which asks once more at worst.
+  const from = Math.max(
+    0,
+    loop.chain.hooks[jump.stage].findIndex((hook) => hook.name === jump.at),
+  );
+  await settleTurn(loop, work, runtimeOf(config), jump.stage, from, true);
   return work.toUpdate();
 }
 
@@ -146,7 +151,7 @@ async function settleTurn(
   } catch (error) {
     // The message that the hook asks about must be checkpointed before a person is asked (D10).
     if (mayInterrupt || !isGraphInterrupt(error)) throw error;
-    work.jump({ to: 'review', stage: current, at: cursor.at } satisfies Jump);
+    work.jump({ to: 'review', stage: current, at: loop.chain.hooks[current][cursor.at]?.name ?? '' } satisfies Jump);
   }
 }
 

@@ -12,8 +12,11 @@ export type Jump =
   | { readonly to: 'tools' }
   /** Call the model again, without the before-model hooks, as LangChain's loop does. */
   | { readonly to: 'model' }
-  /** Run the hooks of `stage` from number `at` on in a step of their own, after the model's message is checkpointed. */
-  | { readonly to: 'review'; readonly stage: 'afterModel' | 'afterAgent'; readonly at: number };
+  /**
+   * Run the hooks of `stage` from the one named `at` on in a step of their own, after the model's message is checkpointed. By
+   * name, since the answer may come after an upgrade that changed the list.
+   */
+  | { readonly to: 'review'; readonly stage: 'afterModel' | 'afterAgent'; readonly at: string };
 
 export const jumpOf = (state: Readonly<Record<string, unknown>>): Jump | null =>
   (state[JUMP] as Jump | undefined) ?? null;
