@@ -13,11 +13,14 @@ describe('kill -9', () => {
     const provider = await startScriptedProvider({ script: chaosScript });
     const project = await projectFolder(scriptedConfig(provider.openAiUrl));
     let server = await startServer(project.folder);
+    const restart = async () => {
+      server = await startServer(project.folder);
+      return server;
+    };
     try {
       const random = seeded(7);
       for (let number = 1; number <= ROUNDS; number += 1) {
-        const result = await chaosRound(server, number, { random, restart: () => startServer(project.folder) });
-        server = result.server;
+        const result = await chaosRound(server, number, { random, restart });
         expect([number, result.problems]).toEqual([number, []]);
       }
       expect(provider.requests().filter((request) => request.status >= 400)).toEqual([]);

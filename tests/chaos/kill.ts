@@ -26,10 +26,14 @@ const begun = performance.now();
 const total = { rounds: 0, kills: 0, failing: 0, finishedTools: 0, unknownTools: 0 };
 const problems: string[] = [];
 let server = await startServer(project.folder);
+// The newest one stands here at any time, so that none outlives this program.
+const restart = async () => {
+  server = await startServer(project.folder);
+  return server;
+};
 try {
   for (let number = 1; number <= rounds; number += 1) {
-    const result = await chaosRound(server, number, { random, restart: () => startServer(project.folder) });
-    server = result.server;
+    const result = await chaosRound(server, number, { random, restart });
     total.rounds += 1;
     total.kills += result.kills;
     total.finishedTools += result.finishedTools;

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from '@langchain/langgraph-sdk';
 
-const MAIN = join(import.meta.dirname, '../../packages/gateway/src/main.ts');
+/** The program: from source, or the bundle that this variable names. */
+const MAIN = process.env.REINDEER_TEST_ENTRY ?? join(import.meta.dirname, '../../packages/gateway/src/main.ts');
 const START_WITHIN_MS = 30_000;
 const KEPT_OUTPUT = 64 * 1024;
 

@@ -67,7 +67,8 @@ export async function* readEvents(body: ReadableStream<Uint8Array>, signal: Abor
   let ended = false;
   try {
     for await (const chunk of body) {
-      buffer += decoder.decode(chunk, { stream: true }).replaceAll('\r\n', '\n');
+      // A pair of line ends may be cut between two chunks: it is joined first.
+      buffer = (buffer + decoder.decode(chunk, { stream: true })).replaceAll('\r\n', '\n');
       if (buffer.length > MAX_EVENT)
         throw new ReindeerError('too_large', 'The server sent an event that is too large.');
       for (let end = buffer.indexOf('\n\n'); end >= 0; end = buffer.indexOf('\n\n')) {
