@@ -158,7 +158,7 @@ export function createRuntime(parts: RuntimeParts): Runtime {
 
   return {
     runs: new LocalRunService({ base, manager, registry, reading }),
-    threads: new LocalThreadService({ base, manager }),
+    threads: new LocalThreadService({ base, manager, onDeleted: (threadId) => values.purge(threadId) }),
     start: () => {
       started ??= start();
       return started;

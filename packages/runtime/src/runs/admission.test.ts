@@ -1,6 +1,8 @@
 import { MemoryDatabase } from '@reindeer/database';
+import { NO_USAGE } from '@reindeer/protocol';
 import { deferred, faultOnce, flush, testSurroundings, verifies, withFaults } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
+import { scriptedFactory } from '../testing/scripted-graph.ts';
 import { gated, USER, type World, world } from '../testing/world.ts';
 
 describe('admission', () => {
@@ -169,6 +171,52 @@ describe('admission', () => {
       await w.runtime.stop();
     },
   );
+
+  test(
+    'a replacement that a peer has ended already keeps the status that the peer gave it',
+    verifies('RA-20'),
+    async () => {
+      const held = deferred();
+      const caller = new AbortController();
+      const w = world({
+        stores: (stores) => withFaults(stores, faultOnce({ delayAfter: held.promise }, 'runs.admit')),
+      });
+      const left = expect(w.create({}, caller.signal)).rejects.toThrow('gone');
+      await flush();
+      const { clock } = w.surroundings;
+      const [claimed] = await w.stores.runs.claimOrphans({
+        owner: 'peer',
+        tokens: ['p'],
+        leaseExpiresAt: clock.now() + 9_000,
+        graceMs: 0,
+        deadOwners: ['local'],
+        skipRunIds: [],
+        now: clock.now(),
+      });
+      const runId = claimed?.run.runId ?? '';
+      await w.stores.runs.finalize({
+        fence: { runId, token: 'p' },
+        status: 'error',
+        error: 'by the peer',
+        stopReason: null,
+        usage: NO_USAGE,
+        unlessCancelled: false,
+        now: clock.now(),
+      });
+      caller.abort(new Error('gone'));
+      held.resolve();
+      await left;
+      expect(await w.stores.runs.get(runId)).toMatchObject({ status: 'error', error: 'by the peer' });
+    },
+  );
+
+  test('a run whose graph cannot be made ends as error, never pending', verifies('RA-22'), async () => {
+    const factory = scriptedFactory({ model: () => ({ text: '' }) });
+    const w = world({ factory: { ...factory, forAttempt: () => Promise.reject(new Error('no model is configured')) } });
+    await w.runtime.start();
+    expect(await w.ended(await w.admitted())).toMatchObject({ status: 'error', error: 'no model is configured' });
+    await w.runtime.stop();
+  });
 
   test('the caller hears its own abort, not the failure of the clean-up', verifies('RA-19'), async () => {
     const held = deferred();

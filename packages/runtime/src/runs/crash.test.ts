@@ -3,7 +3,17 @@ import type { Fact, Stores } from '@reindeer/protocol';
 import { deferred, faultOnce, flush, testSurroundings, VirtualClock, verifies, withFaults } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import type { Script } from '../testing/scripted-graph.ts';
-import { collect, gated, messagesOf, request, texts, type World, type WorldOptions, world } from '../testing/world.ts';
+import {
+  collect,
+  gated,
+  messagesOf,
+  request,
+  texts,
+  USER,
+  type World,
+  type WorldOptions,
+  world,
+} from '../testing/world.ts';
 
 /** Processes on one database and one clock; `kill` cuts a process off its stores, as `kill -9` does. */
 function machine() {
@@ -169,7 +179,7 @@ describe('a process dies', () => {
 
   test(
     'a superseded run whose holder died is rolled back by the next one, and its replacement runs after it',
-    verifies('SEED-003-01'),
+    verifies('SEED-003-01', 'GW-07'),
     async () => {
       const m = machine();
       const s = twoTools();
@@ -188,6 +198,8 @@ describe('a process dies', () => {
       expect(await b.w.ended(first)).toMatchObject({ status: 'error', error: 'Rolled back by user' });
       expect(await b.w.ended(second)).toMatchObject({ status: 'success', checkpointBefore: '' });
       expect(await messagesOf(b.w)).toEqual(['hello', 'You said: hello']);
+      // The recovered run failed, but it is not the newest: the thread is as the newest left it.
+      expect(await b.w.runtime.threads.get({ threadId: 'thread-1', userId: USER })).toMatchObject({ status: 'idle' });
       await b.w.runtime.stop();
     },
   );

@@ -169,26 +169,34 @@ describe('what a graph does and how its run ends', () => {
     await w.runtime.stop();
   });
 
-  test('a graph that reports a failure of its own, and the first stop reason, are kept', async () => {
-    const w = world({
-      script: {
-        model: (_messages, context) => {
-          context.stopReason('token_capped');
-          context.stopReason('second');
-          context.fail('the provider gave up');
-          return { text: 'sorry' };
+  test(
+    'a graph that reports a failure of its own, and the first stop reason, are kept; the next run is judged by itself',
+    verifies('RT-15'),
+    async () => {
+      let failed = false;
+      const w = world({
+        script: {
+          model: (_messages, context) => {
+            if (failed) return { text: 'better' };
+            failed = true;
+            context.stopReason('token_capped');
+            context.stopReason('second');
+            context.fail('the provider gave up');
+            return { text: 'sorry' };
+          },
         },
-      },
-    });
-    await w.runtime.start();
-    expect(await w.ended(await w.admitted())).toMatchObject({
-      status: 'error',
-      error: 'the provider gave up',
-      stopReason: 'token_capped',
-    });
-    expect(await messagesOf(w)).toEqual(['hello', 'sorry']);
-    await w.runtime.stop();
-  });
+      });
+      await w.runtime.start();
+      expect(await w.ended(await w.admitted())).toMatchObject({
+        status: 'error',
+        error: 'the provider gave up',
+        stopReason: 'token_capped',
+      });
+      expect(await messagesOf(w)).toEqual(['hello', 'sorry']);
+      expect(await w.ended(await w.admitted())).toMatchObject({ status: 'success', stopReason: null });
+      await w.runtime.stop();
+    },
+  );
 
   test('a run that takes too long ends as timeout', async () => {
     const g = gated();

@@ -28,7 +28,7 @@ const again = { request: { input: { messages: [human('again')] } } };
 describe('rollback', () => {
   test(
     'a replaced run keeps the right to roll back, beyond its first lease; then it is acknowledged, once',
-    verifies('SEED-003-01', 'RB-01', 'RB-03'),
+    verifies('SEED-003-01', 'RB-01', 'RB-03', 'RT-22'),
     async () => {
       const s = twoTurns();
       const finished: string[] = [];
@@ -109,7 +109,7 @@ describe('rollback', () => {
 
   test(
     'a fenced worker begins no rollback, although one was asked for',
-    verifies('SEED-003-02', 'RL-08', 'RL-27'),
+    verifies('SEED-003-02', 'RL-08', 'RL-27', 'RT-21'),
     async () => {
       const s = twoTurns();
       const finished: string[] = [];

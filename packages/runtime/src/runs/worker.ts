@@ -166,7 +166,7 @@ async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt
       fence: local.fence,
       taskName: (taskId) => attempt.taskName(taskId),
       packer: attempt.packer,
-      store,
+      store: patient(parts, local, store),
     });
   const timer = new AbortController();
   if (parts.settings.runTimeoutMs !== null) {
@@ -180,6 +180,23 @@ async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt
   } finally {
     timer.abort();
   }
+}
+
+/**
+ * The store for a graph, which would end at the first failure: what is safe to repeat is repeated. A checkpoint and its writes have ids
+ * of their own and their facts have keys, so a second call after a lost answer changes nothing (GW-22).
+ */
+function patient(parts: WorkerParts, local: LocalRun, store: CheckpointStore): CheckpointStore {
+  const { clock } = parts.surroundings;
+  const plan = { tries: parts.settings.writeTries, backoffMs: parts.settings.writeBackoffMs };
+  const given = () => local.signal.aborted;
+  const repeat = <T>(work: () => Promise<T>) => retry(clock, plan, work, given);
+  return {
+    ...store,
+    put: (input) => repeat(() => store.put(input)),
+    putWrites: (input) => repeat(() => store.putWrites(input)),
+    load: (input) => repeat(() => store.load(input)),
+  };
 }
 
 /** Nothing of the run acts any more, or the bound has passed: only then may rollback and terminal write follow (D6). */

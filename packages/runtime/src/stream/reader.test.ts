@@ -217,7 +217,7 @@ describe('a stream', () => {
 
   test(
     'a reader that stops pulling costs nothing and misses nothing: it re-reads the log',
-    verifies('RS-04', 'RS-21', 'ND-09'),
+    verifies('RS-04', 'RS-05', 'RS-21', 'ND-09'),
     async () => {
       const go = deferred();
       const w = world({
@@ -248,6 +248,7 @@ describe('a stream', () => {
       for (let item = await slow.next(); item.done !== true; item = await slow.next())
         if (item.value !== 'heartbeat') events.push(item.value);
       expect(numbers(events)).toEqual(all);
+      expect(events.at(-1)?.event).toBe('end');
       await w.runtime.stop();
       expect(w.runtime.stats().streams).toBe(0);
     },

@@ -77,6 +77,19 @@ export class ValuesCache {
     return entry.text;
   }
 
+  /** The thread is deleted: nothing of it stays in memory. */
+  purge(threadId: string): void {
+    for (const [key, { size }] of this.#entries) {
+      if (!key.startsWith(`${threadId}\n`)) continue;
+      this.#entries.delete(key);
+      this.#size -= size;
+    }
+  }
+
+  get size(): { readonly states: number; readonly characters: number } {
+    return { states: this.#entries.size, characters: this.#size };
+  }
+
   async #load(threadId: string, checkpointId: string, factory: GraphFactory): Promise<string | null> {
     const [loaded, keys] = await Promise.all([
       this.#checkpoints.load({ threadId, ns: '', checkpointId }),

@@ -24,9 +24,12 @@ export class LocalThreadService implements ThreadService {
   readonly #parts: RunParts;
   readonly #manager: RunManager;
 
-  constructor(parts: { base: RunParts; manager: RunManager }) {
+  readonly #onDeleted: (threadId: string) => void;
+
+  constructor(parts: { base: RunParts; manager: RunManager; onDeleted: (threadId: string) => void }) {
     this.#parts = parts.base;
     this.#manager = parts.manager;
+    this.#onDeleted = parts.onDeleted;
   }
 
   async create(input: {
@@ -77,6 +80,7 @@ export class LocalThreadService implements ThreadService {
     );
     if (result.outcome !== 'done') return result.outcome;
     if (result.value.outcome === 'fenced') return 'busy';
+    this.#onDeleted(threadId);
     await callHook(this.#parts, 'onThreadDeleted', () => hooks.onThreadDeleted?.({ threadId, userId }));
     return 'deleted';
   }

@@ -1,0 +1,97 @@
+import type { Fact, FactPage, Log } from '@reindeer/protocol';
+import { deferred, flush, verifies } from '@reindeer/testkit';
+import { describe, expect, test } from 'vitest';
+import { Bell } from '../common/waiting.ts';
+import { RunFeed } from './feed.ts';
+
+function scene() {
+  const facts: Fact[] = [];
+  let reads = 0;
+  let gate: Promise<void> | null = null;
+  const read: Log['read'] = async ({ afterSeq, limit }): Promise<FactPage> => {
+    reads += 1;
+    const page = facts.filter(({ seq }) => seq > afterSeq).slice(0, limit);
+    const head = facts.at(-1)?.seq ?? 0;
+    await gate;
+    return { facts: page, head, prunedThrough: 0 };
+  };
+  const feed = new RunFeed({ log: { read } as Log, threadId: 't', runId: 'r', from: 0, bell: new Bell() });
+  return {
+    feed,
+    reads: () => reads,
+    hold: (promise: Promise<void> | null) => {
+      gate = promise;
+    },
+    append: (n: number) => {
+      for (let i = 0; i < n; i += 1) {
+        facts.push({
+          threadId: 't',
+          seq: facts.length + 1,
+          runId: 'r',
+          at: 0,
+          body: { kind: 'custom', ns: '', data: i },
+        });
+      }
+    },
+  };
+}
+
+/** Everything after a sequence, as a reader takes it. */
+async function readAll(feed: RunFeed, from = 0): Promise<number[]> {
+  const seqs: number[] = [];
+  for (let at = from; ; ) {
+    const { facts, exhausted } = await feed.after(at);
+    seqs.push(...facts.map(({ seq }) => seq));
+    at = facts.at(-1)?.seq ?? at;
+    if (facts.length === 0 && exhausted) return seqs;
+  }
+}
+const upTo = (n: number) => Array.from({ length: n }, (_, i) => i + 1);
+
+describe('the feed of a run', () => {
+  test(
+    'hints are wake-ups only: spurious ones bring nothing, a lost one loses nothing',
+    verifies('RS-11'),
+    async () => {
+      const s = scene();
+      s.append(5);
+      expect(await readAll(s.feed)).toEqual(upTo(5));
+      for (let i = 0; i < 10; i += 1) s.feed.hint();
+      expect(await readAll(s.feed, 5)).toEqual([]);
+      s.append(3);
+      expect(await readAll(s.feed, 5)).toEqual([]);
+      s.feed.hint();
+      expect(await readAll(s.feed, 5)).toEqual([6, 7, 8]);
+    },
+  );
+
+  test('readers at the tail share one read; one that is behind reads for itself', verifies('RS-21'), async () => {
+    const s = scene();
+    s.append(1_000);
+    expect(await readAll(s.feed)).toEqual(upTo(1_000));
+    const before = s.reads();
+    s.append(1);
+    s.feed.hint();
+    const all = await Promise.all(Array.from({ length: 100 }, () => readAll(s.feed, 1_000)));
+    for (const seqs of all) expect(seqs).toEqual([1_001]);
+    expect(s.reads() - before).toBeLessThanOrEqual(2);
+    expect(await readAll(s.feed, 0)).toEqual(upTo(1_001));
+  });
+
+  test('a fact that is written while the log is read is not missed', async () => {
+    const s = scene();
+    s.append(1);
+    await readAll(s.feed);
+    const gate = deferred();
+    s.hold(gate.promise);
+    s.feed.hint();
+    const reading = s.feed.after(1);
+    await flush();
+    s.append(1);
+    s.feed.hint();
+    s.hold(null);
+    gate.resolve();
+    await reading;
+    expect(await readAll(s.feed, 1)).toEqual([2]);
+  });
+});
