@@ -7,9 +7,12 @@ import { Background } from '../process/background.ts';
 import type { PipePool } from '../process/pipes.ts';
 import type { SandboxSettings } from '../settings.ts';
 import { baseEnvironment, type Identity } from './arguments.ts';
+import { DiskLedger } from './disk.ts';
 import { launch } from './launch.ts';
 import type { BubblewrapFindings } from './probe.ts';
 import { watchCommand } from './watchdog.ts';
+
+const OVER_QUOTA_FILE_BYTES = 1024 * 1024;
 
 /** Runs commands in bubblewrap, under what the probe found. Idle it costs nothing: no process outlives its command. */
 export class BubblewrapExecutor implements Executor {
@@ -21,6 +24,7 @@ export class BubblewrapExecutor implements Executor {
   readonly #pipes: PipePool;
   readonly #home: string;
   readonly #background: Background;
+  readonly #ledger: DiskLedger;
 
   /** @param home real path of the data folder: two data folders on one machine share no user id */
   constructor(
@@ -36,6 +40,7 @@ export class BubblewrapExecutor implements Executor {
     this.#surroundings = surroundings;
     this.#pipes = pipes;
     this.#background = new Background(surroundings.logger);
+    this.#ledger = new DiskLedger(surroundings.clock);
     this.report = isolationReport(findings, settings);
   }
 
@@ -48,11 +53,16 @@ export class BubblewrapExecutor implements Executor {
     const { confirmed, cgroups, filter, inheritedDescriptors, program, system } = this.#findings;
     const settings = this.#settings;
     const { clock, logger } = this.#surroundings;
-    const limits = settings;
+    const [identity, over] = await Promise.all([
+      this.#identity(paths, key),
+      this.#ledger.isOver(paths.thread, settings.diskBytes),
+    ]);
+    // Over its quota a thread can clean up and write small files, no more.
+    const limits = over ? { ...settings, diskBytes: Math.min(settings.diskBytes, OVER_QUOTA_FILE_BYTES) } : settings;
     return launch({
       program,
       command: {
-        identity: await this.#identity(paths, key),
+        identity,
         folders: paths.folders,
         system,
         network: settings.network,
@@ -81,7 +91,7 @@ export class BubblewrapExecutor implements Executor {
             clock,
             logger,
             limits,
-            folder: paths.thread,
+            disk: this.#ledger.watch(paths.thread, settings.diskBytes),
             memory: !confirmed.memoryGroup,
             processes: !confirmed.processGroup,
           },

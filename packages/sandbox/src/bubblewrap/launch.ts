@@ -146,13 +146,19 @@ async function firstProcess(
   group: Promise<CommandGroup | null | 'failed'>,
   input: Launch,
 ): Promise<FirstProcess | null> {
+  // Entering a group makes the kernel wait for a grace period, the next entry soon after does not. So bubblewrap itself enters
+  // at once, while it makes its mounts; the first process inside follows quickly, wherever it was when bubblewrap moved.
+  const warmedUp = group.then(async (limits) => {
+    if (limits !== null && limits !== 'failed' && child.pid !== undefined) await limits.join(child.pid).catch(() => {});
+    return limits;
+  });
   const known = await within(input.clock, START_MS, status.firstProcess);
   const id = known ? await status.firstProcess : null;
   if (id === null) {
     if (!known && child.pid !== undefined) kill(child.pid);
     return null;
   }
-  const [stat, limits] = await Promise.all([processStat(id), group]);
+  const [stat, limits] = await Promise.all([processStat(id), warmedUp]);
   const first = { id, started: stat?.started ?? null };
   if (limits === null) return first;
   try {
