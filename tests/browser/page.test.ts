@@ -132,6 +132,17 @@ describe.skipIf(executable === null)('the page', () => {
     expect(await answer().innerText()).toContain('still here');
   });
 
+  test('what was stopped goes on when it is asked to', async () => {
+    await say('tell a story');
+    await page.getByText('takes step 3 through').waitFor();
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.getByRole('button', { name: 'Go on' }).click();
+    await page.getByText('takes step 40 through').waitFor();
+    await idle();
+    expect(await page.locator('.turn.human').count()).toBe(1);
+    expect(await page.getByText('takes step 40 through').count()).toBe(1);
+  });
+
   test('a question is answered by a button, by a form, and by typing', async () => {
     await say('ask me');
     await page.getByRole('button', { name: 'Green' }).click();

@@ -78,7 +78,7 @@ function play(scene: Scene, intent: Intent): Turn {
         ],
       };
     case 'story':
-      return { text: words.story, delayMs: 40 };
+      return { text: words.story, delayMs: 25 };
     case 'other':
       return { text: words.help };
   }

@@ -139,7 +139,18 @@ function RunStatus({ state, controller }: { readonly state: ChatState; readonly 
     );
   }
   if (ended === null || ended.how === 'success') return null;
-  if (ended.how === 'stopped') return <p className="status note">{say('run.stopped')}</p>;
+  if (ended.how === 'stopped') {
+    return (
+      <div className="status note">
+        <p>{say('run.stopped')}</p>
+        {retryPlan(state)?.how === 'continue' ? (
+          <button type="button" onClick={() => void controller.retry()}>
+            {say('run.continue')}
+          </button>
+        ) : null}
+      </div>
+    );
+  }
   // The failure of a model is told by its own message already.
   const last = allMessages(state).at(-1);
   const told = last?.kind === 'ai' && last.failed;

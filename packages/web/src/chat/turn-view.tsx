@@ -1,4 +1,4 @@
-import { lazy, memo, Suspense, useState } from 'react';
+import { lazy, memo, Suspense, useDeferredValue, useState } from 'react';
 import { CopyButton } from '../parts/copy-button.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { SafePart } from '../parts/safe-part.tsx';
@@ -59,6 +59,8 @@ function StepView({
 }) {
   const { say, openFile } = usePage();
   const { message } = step;
+  // Markdown of a long text takes a while: while it grows, only as many states of it are drawn as there is time for.
+  const text = useDeferredValue(message.text);
   const thinking = message.streaming && message.text === '' && message.calls.length === 0;
   return (
     <>
@@ -73,7 +75,7 @@ function StepView({
         <div className={message.failed ? 'markdown trouble' : 'markdown'}>
           <SafePart fallback={<p className="plain">{message.text}</p>}>
             <Suspense fallback={<p className="plain">{message.text}</p>}>
-              <Markdown text={message.text} onFile={openFile} />
+              <Markdown text={text} onFile={openFile} />
             </Suspense>
           </SafePart>
         </div>

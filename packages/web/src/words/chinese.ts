@@ -59,6 +59,7 @@ export const chinese: Readonly<Record<WordKey, string>> = {
   'run.finished': '回答已完成。',
   'run.failed': '运行失败。',
   'run.retry': '重试',
+  'run.continue': '继续',
   'run.reload': '重新加载',
 
   'trouble.network': '无法连接服务器。请确认 Reindeer 仍在运行，然后重试。',

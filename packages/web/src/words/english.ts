@@ -57,6 +57,7 @@ export const english = {
   'run.finished': 'The answer is complete.',
   'run.failed': 'The run failed.',
   'run.retry': 'Try again',
+  'run.continue': 'Go on',
   'run.reload': 'Load again',
 
   'trouble.network': 'The server cannot be reached. Check that Reindeer is still running, then try again.',
