@@ -15,6 +15,7 @@ import type { Middleware } from '../loop/middleware.ts';
 import { runOptions } from '../loop/run-options.ts';
 import { AttemptScope, SCOPE } from '../loop/scope.ts';
 import { threadChannels } from '../loop/thread-channels.ts';
+import { approvalMiddleware } from '../middleware/approval.ts';
 import { clarificationMiddleware } from '../middleware/clarification.ts';
 import { DEFAULT_LLM_CALL, type LlmCallSettings, llmErrorsMiddleware } from '../middleware/llm-errors.ts';
 import { checkOrder } from '../middleware/order.ts';
@@ -36,6 +37,8 @@ export interface LeadAgentSettings {
   readonly llmCall: LlmCallSettings;
   readonly title: TitleSettings;
   readonly history: HistoryLimits;
+  /** Tools that a person must approve before each call; `*` = all. Runs may ask for more with `interrupt_on`. */
+  readonly approvals: readonly string[];
 }
 
 export const DEFAULT_LEAD_AGENT_SETTINGS: LeadAgentSettings = {
@@ -44,6 +47,7 @@ export const DEFAULT_LEAD_AGENT_SETTINGS: LeadAgentSettings = {
   llmCall: DEFAULT_LLM_CALL,
   title: DEFAULT_TITLE_SETTINGS,
   history: { maxCharacters: 1_000_000 },
+  approvals: [],
 };
 
 export interface LeadAgentOptions {
@@ -74,6 +78,7 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
     threadDataMiddleware(),
     uploadsMiddleware(sandboxes),
     sandboxMiddleware(),
+    approvalMiddleware(settings.approvals),
     llmErrorsMiddleware(settings.llmCall, surroundings),
     toolErrorsMiddleware(),
     ...(options.middleware ?? []),

@@ -1,6 +1,6 @@
 import { type AIMessage, ToolMessage } from '@langchain/core/messages';
 import { isGraphInterrupt } from '@langchain/langgraph';
-import { type JsonObject, ReindeerError } from '@reindeer/protocol';
+import type { JsonObject } from '@reindeer/protocol';
 import { canonicalise } from '../history/canonicalise.ts';
 import { modelName } from './call-model.ts';
 import type { Hook } from './chain.ts';
@@ -9,7 +9,7 @@ import type { Loop } from './loop.ts';
 import { copyAiMessage, isTool } from './messages.ts';
 import type { HookRuntime, JumpTarget, ModelHandler } from './middleware.ts';
 import { normaliseCalls } from './normalise-calls.ts';
-import { type Jump, jumpOf, lastAi, NODES, pendingCalls, route } from './route.ts';
+import { type Jump, jumpOf, lastAi, NODES, pendingCalls, route, toolMessageId } from './route.ts';
 import { type AttemptScope, scopeOf } from './scope.ts';
 import { WorkingState } from './working-state.ts';
 
@@ -244,10 +244,4 @@ function invalidAnswer(
     status: 'error',
     content: `Error: the arguments of ${call.name} were not valid JSON${error === undefined ? '' : ` (${error.slice(0, 200)})`}.${advice}`,
   });
-}
-
-/** Deterministic, so that a repeated task cannot bring the same result twice. */
-export function toolMessageId(messageId: string, index: number): string {
-  if (messageId === '') throw new ReindeerError('internal', 'A message with tool calls has no id.');
-  return `${messageId}-tool-${index}`;
 }

@@ -1,5 +1,6 @@
 import type { AIMessage, BaseMessage } from '@langchain/core/messages';
 import { END, Send } from '@langchain/langgraph';
+import { ReindeerError } from '@reindeer/protocol';
 import { JUMP } from './channels.ts';
 import { isAi, isTool } from './messages.ts';
 
@@ -78,4 +79,10 @@ export function edge(state: Readonly<Record<string, unknown>>): string | Send[] 
   const destination = route(state);
   if (destination.to === 'tools') return destination.tasks.map((task) => new Send(NODES.tools, task));
   return destination.to === 'end' ? END : NODES[destination.to];
+}
+
+/** Deterministic, so that a repeated task cannot bring the same result twice. */
+export function toolMessageId(messageId: string, index: number): string {
+  if (messageId === '') throw new ReindeerError('internal', 'A message with tool calls has no id.');
+  return `${messageId}-tool-${index}`;
 }

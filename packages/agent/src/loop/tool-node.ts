@@ -9,8 +9,8 @@ import { JUMP } from './channels.ts';
 import type { Loop } from './loop.ts';
 import { isTool, messageList, setId } from './messages.ts';
 import type { State, ToolCall, ToolHandler, ToolRequest } from './middleware.ts';
-import { type NodeConfig, runtimeOf, toolMessageId } from './nodes.ts';
-import { type Jump, NODES, type ToolTask } from './route.ts';
+import { type NodeConfig, runtimeOf } from './nodes.ts';
+import { type Jump, NODES, type ToolTask, toolMessageId } from './route.ts';
 import { type AttemptScope, scopeOf } from './scope.ts';
 
 type Result = ToolMessage | Command;

@@ -1,9 +1,11 @@
 import { ReindeerError } from '@reindeer/protocol';
 import type { Middleware } from '../loop/middleware.ts';
+import { APPROVAL } from './approval.ts';
 import { CLARIFICATION } from './clarification.ts';
 import { LLM_ERRORS } from './llm-errors.ts';
 import { SANDBOX } from './sandbox.ts';
 import { THREAD_DATA } from './thread-data.ts';
+import { TITLE } from './title.ts';
 import { TOOL_ERRORS } from './tool-errors.ts';
 import { UPLOADS } from './uploads.ts';
 
@@ -33,6 +35,11 @@ export const ORDER_RULES: readonly OrderRule[] = [
     before: TOOL_ERRORS,
     after: 'toolRetryMiddleware',
     reason: 'a failure is turned into a message only when no retry is left',
+  },
+  {
+    before: APPROVAL,
+    after: TITLE,
+    reason: 'a person is asked last, about the calls as all other hooks left them',
   },
   {
     before: '*',
