@@ -1,3 +1,4 @@
+import { AsyncLocalStorageProviderSingleton } from '@langchain/core/singletons';
 import {
   createLeadAgent,
   createModelRegistry,
@@ -16,6 +17,14 @@ import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
 import type { ModelView } from './http/parts.ts';
 
+/**
+ * LangChain makes its tracing client when it first passes a configuration on, and that client looks for a profile on disk, blocking.
+ * Here it does so before anything is served. It is made whether tracing is on or not.
+ */
+export function warmUp(): void {
+  AsyncLocalStorageProviderSingleton.runWithConfig({}, () => {});
+}
+
 /** The lead agent and the models that it may use, from the settings. */
 export async function createAgents(parts: {
   settings: Settings;
@@ -24,6 +33,7 @@ export async function createAgents(parts: {
   variables: Variables;
 }): Promise<Agents> {
   const { settings, sandboxes, surroundings, variables } = parts;
+  warmUp();
   const { clock, logger } = surroundings;
   const models = createModelRegistry({
     entries: settings.models.map(entryOf),

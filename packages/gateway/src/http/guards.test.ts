@@ -172,6 +172,24 @@ describe('token', () => {
     expect((await call({}, '/')).status).toBe(200);
   });
 
+  test('no spelling of the address gets around it', async () => {
+    for (const path of [
+      '/%61pi/models',
+      '/api//models',
+      '//api/models',
+      '/api/./models',
+      '/x/../api/models',
+      '/API/models',
+      '/api/langgraph/../models',
+      '/api;x/models',
+      '/api/models/',
+      '/api%2fmodels',
+    ]) {
+      const answer = await call({}, path);
+      expect([path, answer.body.includes('display_name')]).toEqual([path, false]);
+    }
+  });
+
   test('a token does not open the door to other origins', async () => {
     expect(
       (await call({ authorization: 'Bearer secret-token-of-sixteen', origin: 'https://evil.example' })).status,
