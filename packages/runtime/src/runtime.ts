@@ -2,9 +2,11 @@ import type { GraphFactory, Run, RunService, Stores, Surroundings, ThreadService
 import { settledWithin } from './common/waiting.ts';
 import { LeaseKeeper } from './leases/keeper.ts';
 import { Recovery } from './leases/recovery.ts';
+import { Admissions } from './runs/admission.ts';
 import { RunManager } from './runs/manager.ts';
 import type { RunParts, RuntimeHooks, SaverFor } from './runs/ports.ts';
 import { RunRegistry } from './runs/registry.ts';
+import { Reservations } from './runs/reservation.ts';
 import { LocalRunService } from './runs/service.ts';
 import { ReindeerSaver } from './saver/index.ts';
 import { DEFAULT_SETTINGS, type RuntimeSettings } from './settings.ts';
@@ -76,7 +78,16 @@ export function createRuntime(parts: RuntimeParts): Runtime {
     held: () => keeper.runIds,
     onClaimed: (claimed) => manager.takeOver(claimed),
   });
-  const manager: RunManager = new RunManager({ ...base, registry, keeper, streams, sweep: () => recovery.sweep() });
+  const admissions = new Admissions(base);
+  const reservations = new Reservations({ ...base, admissions, keeper });
+  const manager: RunManager = new RunManager({
+    ...base,
+    registry,
+    keeper,
+    streams,
+    admissions,
+    sweep: () => recovery.sweep(),
+  });
 
   const factoryOf = (run: Run) => graphs.get(run.assistantId) ?? null;
   const stateOf = async (run: Run, checkpointId: string): Promise<string | null> => {
@@ -131,9 +142,9 @@ export function createRuntime(parts: RuntimeParts): Runtime {
     const { clock, logger } = surroundings;
     const deadline = clock.monotonic() + hardMs;
     const left = () => Math.max(deadline - clock.monotonic(), 0);
-    manager.refuse();
+    admissions.refuse();
     await settledWithin(clock, recovery.stop(), Math.min(1_000, left()));
-    await settledWithin(clock, manager.quiet(), Math.min(drainMs, left()));
+    await settledWithin(clock, admissions.quiet(), Math.min(drainMs, left()));
     const allSettled = () => Promise.all(registry.all().map((local) => local.settled));
     if (!(await settledWithin(clock, allSettled(), Math.min(drainMs, left())))) {
       for (const local of registry.all()) local.stop({ kind: 'shutdown' });
@@ -158,7 +169,7 @@ export function createRuntime(parts: RuntimeParts): Runtime {
 
   return {
     runs: new LocalRunService({ base, manager, registry, reading }),
-    threads: new LocalThreadService({ base, manager, onDeleted: (threadId) => values.purge(threadId) }),
+    threads: new LocalThreadService({ base, reservations, onDeleted: (threadId) => values.purge(threadId) }),
     start: () => {
       started ??= start();
       return started;

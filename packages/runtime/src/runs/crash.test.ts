@@ -368,4 +368,41 @@ describe('answers are lost', () => {
       await w.runtime.stop();
     },
   );
+
+  test('an outage in the middle of a run is no error of the run: it goes on when the store is back, without running a tool again', async () => {
+    let down = false;
+    const ran: string[] = [];
+    const w = world({
+      script: {
+        model: (messages) => {
+          if (messages.length !== 1) return { text: 'done' };
+          return { text: 'working', calls: [{ name: 'quick' }] };
+        },
+        tool: async ({ name }) => {
+          ran.push(name);
+          return 'result';
+        },
+      },
+      stores: (stores) =>
+        withFaults(stores, ({ method, count }) => {
+          // From the second checkpoint on, for five seconds.
+          if (method === 'put' && count === 3) {
+            down = true;
+            void w.surroundings.clock.sleep(5_000).then(() => {
+              down = false;
+            });
+          }
+          return down ? 'fail-before' : null;
+        }),
+    });
+    await w.runtime.start();
+    const run = await w.admitted();
+    await w.surroundings.clock.advance(4_000);
+    expect(w.runtime.stats()).toMatchObject({ held: 0 });
+    await w.surroundings.clock.advance(20_000);
+    expect(await w.ended(run)).toMatchObject({ status: 'success', attempt: 2 });
+    expect(await messagesOf(w)).toEqual(['hello', 'working', 'result', 'done']);
+    expect(ran).toEqual(['quick']);
+    await w.runtime.stop();
+  });
 });

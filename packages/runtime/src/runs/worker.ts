@@ -66,6 +66,7 @@ async function workToEnd(parts: WorkerParts, local: LocalRun, hub: TokenHub): Pr
   let attempt: Attempt | null = null;
   let ending: Ending | null = null;
   let run = local.run;
+  let unanswered: ReindeerError | null = null;
   try {
     await parts.surroundings.probe.at('run.attached', { runId: run.runId });
     ending = local.recovered ? endingOfOrphan(run, parts.settings.maxAttempts) : null;
@@ -81,7 +82,10 @@ async function workToEnd(parts: WorkerParts, local: LocalRun, hub: TokenHub): Pr
     }
   } catch (error) {
     // A stop decides below; what it made the graph throw says nothing.
-    if (local.stopReason === null) {
+    if (local.stopReason === null && ReindeerError.is(error) && error.code === 'store_unavailable') {
+      // Unknown is not an error of the run: it goes on at its last checkpoint when the store answers again (D1, D7).
+      unanswered = error;
+    } else if (local.stopReason === null) {
       parts.surroundings.logger.warn('a run failed', { runId: run.runId, error: describe(error) });
       ending = endingOfError(error, recursionLimitOf(parts, run));
     }
@@ -89,6 +93,7 @@ async function workToEnd(parts: WorkerParts, local: LocalRun, hub: TokenHub): Pr
   local.phase = 'finalizing';
   await quiet(parts, local, attempt, hub);
   try {
+    if (unanswered !== null && local.stopReason === null) return { kind: 'given up' };
     return await finalize(parts, local, { run, attempt, ending });
   } finally {
     attempt?.recorder.abandon();

@@ -1,5 +1,4 @@
 import type {
-  Clock,
   Fact,
   FactBody,
   GraphFactory,
@@ -22,6 +21,7 @@ import {
   projectFact,
   withId,
 } from './projection.ts';
+import { Pulse } from './pulse.ts';
 import type { RunStreams, Seat } from './streams.ts';
 import type { FramePosition, TokenHub } from './token-hub.ts';
 import type { ValuesCache } from './values-text.ts';
@@ -50,45 +50,6 @@ export interface ReaderInput {
 function idOfMessage(body: FactBody): string | null {
   if (body.kind !== 'message' || !('type' in body.message)) return null;
   return body.message.id ?? null;
-}
-
-/** Says when a stream was quiet for `everyMs`; one timer for the life of a reader. */
-class Pulse {
-  readonly #clock: Clock;
-  readonly #everyMs: number;
-  readonly #stopped = new AbortController();
-  #quietSince: number;
-
-  constructor(clock: Clock, everyMs: number, wake: () => void) {
-    this.#clock = clock;
-    this.#everyMs = everyMs;
-    this.#quietSince = clock.monotonic();
-    this.#beat(wake).catch(() => undefined);
-  }
-
-  /** Something was sent. */
-  delay(): void {
-    this.#quietSince = this.#clock.monotonic();
-  }
-
-  /** Is a heartbeat due? Counts it as sent. */
-  isDue(): boolean {
-    if (this.#clock.monotonic() - this.#quietSince < this.#everyMs) return false;
-    this.delay();
-    return true;
-  }
-
-  stop(): void {
-    this.#stopped.abort();
-  }
-
-  async #beat(wake: () => void): Promise<void> {
-    for (;;) {
-      const left = this.#quietSince + this.#everyMs - this.#clock.monotonic();
-      if (left <= 0) wake();
-      await this.#clock.sleep(left <= 0 ? this.#everyMs : left, this.#stopped.signal);
-    }
-  }
 }
 
 const PATIENCE = { tries: 4, backoffMs: 250 };

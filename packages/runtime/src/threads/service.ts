@@ -11,8 +11,8 @@ import type {
   ThreadStatus,
 } from '@reindeer/protocol';
 import { newId, ReindeerError } from '@reindeer/protocol';
-import type { RunManager } from '../runs/manager.ts';
 import type { RunParts } from '../runs/ports.ts';
+import type { Reservations } from '../runs/reservation.ts';
 import { callHook } from '../runs/worker.ts';
 import { toStateSnapshot } from './snapshot.ts';
 
@@ -22,13 +22,13 @@ const FACT_PAGE_BYTES = 4 * 1024 * 1024;
 /** Threads of one user at a time; another user's thread reads as missing everywhere. */
 export class LocalThreadService implements ThreadService {
   readonly #parts: RunParts;
-  readonly #manager: RunManager;
+  readonly #reservations: Reservations;
 
   readonly #onDeleted: (threadId: string) => void;
 
-  constructor(parts: { base: RunParts; manager: RunManager; onDeleted: (threadId: string) => void }) {
+  constructor(parts: { base: RunParts; reservations: Reservations; onDeleted: (threadId: string) => void }) {
     this.#parts = parts.base;
-    this.#manager = parts.manager;
+    this.#reservations = parts.reservations;
     this.#onDeleted = parts.onDeleted;
   }
 
@@ -74,7 +74,7 @@ export class LocalThreadService implements ThreadService {
   async delete(input: { threadId: string; userId: string }): Promise<'deleted' | 'busy' | 'not_found'> {
     const { stores, hooks } = this.#parts;
     const { threadId, userId } = input;
-    const result = await this.#manager.reserve(
+    const result = await this.#reservations.reserve(
       { threadId, userId, kind: 'delete', assistantId: this.#anyAssistant() },
       ({ fence }) => stores.threads.delete({ fence, threadId, userId }),
     );
@@ -140,7 +140,7 @@ export class LocalThreadService implements ThreadService {
     const { threadId, userId, values, checkpointId, asNode } = input;
     if ((await this.get(input)) === null) return { outcome: 'not_found' };
     const assistantId = this.#anyAssistant();
-    const result = await this.#manager.reserve(
+    const result = await this.#reservations.reserve(
       { threadId, userId, kind: 'checkpoint_write', assistantId },
       async ({ fence }) => this.#write({ threadId, userId, values, checkpointId, asNode, fence }),
     );
