@@ -102,10 +102,10 @@ describe.skipIf(executable === null)('the page', () => {
     // The renderer of markdown is loaded with the first answer.
     const rendered = () => answer().locator('.markdown pre').waitFor();
     await rendered();
-    const before = await page.locator('.messages').innerText();
+    const before = await page.locator('.messages').textContent();
     await page.reload();
     await rendered();
-    expect(await page.locator('.messages').innerText()).toBe(before);
+    expect(await page.locator('.messages').textContent()).toBe(before);
   });
 
   test('a reload in the middle finds the run again, and nothing is lost or doubled', async () => {
@@ -129,7 +129,7 @@ describe.skipIf(executable === null)('the page', () => {
     await page.getByText('Stopped.', { exact: true }).first().waitFor();
     expect(await page.locator('details.tool').getAttribute('data-status')).not.toBe('running');
     await answered('run: echo still here');
-    expect(await answer().innerText()).toContain('still here');
+    expect(await answer().textContent()).toContain('still here');
   });
 
   test('what was stopped goes on when it is asked to', async () => {
@@ -186,7 +186,7 @@ describe.skipIf(executable === null)('the page', () => {
       { name: 'data.bin', mimeType: 'application/octet-stream', buffer: Buffer.from([0, 1, 2, 3]) },
     ]);
     await answered('list files');
-    expect(await answer().innerText()).toContain('evil.html');
+    expect(await answer().textContent()).toContain('evil.html');
     const dialog = page.getByRole('dialog');
     await page.locator('.turn.human').getByRole('button', { name: 'Open evil.html' }).click();
     await dialog.frameLocator('iframe').getByRole('heading', { name: 'Hello' }).waitFor();
@@ -246,7 +246,7 @@ describe.skipIf(executable === null)('the page', () => {
     await idle();
     expect(await page.locator('.turn').count()).toBe(2);
     await answered('run: echo usable');
-    expect(await answer().innerText()).toContain('usable');
+    expect(await answer().textContent()).toContain('usable');
     // The browser itself complains about refused connections.
     complained.splice(0, complained.length, ...complained.filter((text) => !text.includes('ERR_')));
   });
@@ -272,7 +272,7 @@ describe.skipIf(executable === null)('the page', () => {
     expect(await page.evaluate(() => document.activeElement?.id)).toBe('message');
     expect(await namelessControls(page)).toEqual([]);
     await expect
-      .poll(() => page.locator('[aria-live=polite].only-heard').innerText())
+      .poll(() => page.locator('[aria-live=polite].only-heard').textContent())
       .toContain('The answer is complete.');
   });
 

@@ -65,7 +65,7 @@ describe.skipIf(executable === null)('useStream', () => {
     page
       .locator('li')
       .evaluateAll((items) => items.map((item) => `${(item as HTMLElement).dataset.type}: ${item.textContent}`));
-  const trouble = () => page.getByRole('alert').innerText();
+  const trouble = () => page.getByRole('alert').textContent();
 
   test(
     'starts a thread and reads nothing of it first, reattaches after a reload, and stops',
