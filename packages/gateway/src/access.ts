@@ -28,8 +28,17 @@ export async function accessToken(settings: Settings, report: IsolationReport): 
     return fresh;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-    const kept = (await readFile(file, 'utf8')).trim();
-    return kept.length >= 16 ? kept : fresh;
+    return (await keptToken(settings)) ?? fresh;
+  }
+}
+
+/** The token that a server of this data folder made for itself; null = it needed none so far. */
+export async function keptToken(settings: Pick<Settings, 'home'>): Promise<string | null> {
+  try {
+    const kept = (await readFile(join(settings.home, 'token'), 'utf8')).trim();
+    return kept.length >= 16 ? kept : null;
+  } catch {
+    return null;
   }
 }
 

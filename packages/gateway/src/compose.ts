@@ -178,6 +178,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
             description,
           })),
           models: agents.models,
+          tokenUsage: settings.tokenUsage,
           limits: {
             defaultRecursionLimit: Math.min(100, settings.maxRecursionLimit),
             maxRecursionLimit: settings.maxRecursionLimit,

@@ -4,15 +4,14 @@ import { VERSION } from './version.ts';
 /** How long after the last step something may still keep the process alive before it is said and the process left. */
 const LINGER_MS = 5_000;
 
+for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
+
 const code = await program(
   {
     environment: process.env,
     cwd: process.cwd(),
-    print: (text) =>
-      new Promise((resolve) => {
-        if (process.stdout.write(text)) resolve();
-        else process.stdout.once('drain', resolve);
-      }),
+    // Called back also when nobody reads any more: a closed pipe must neither hold up nor stop the program.
+    print: (text) => new Promise((resolve) => process.stdout.write(text, () => resolve())),
     say: (text) => {
       process.stderr.write(text);
     },

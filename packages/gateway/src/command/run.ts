@@ -1,5 +1,5 @@
 import { isId, type JsonObject, ReindeerError, type StreamEvent } from '@reindeer/protocol';
-import { startUrl } from '../access.ts';
+import { keptToken, startUrl } from '../access.ts';
 import type { Composed } from '../compose.ts';
 import { didYouMean } from '../nearest.ts';
 import type { Command } from './arguments.ts';
@@ -129,7 +129,7 @@ async function exitCodeHere(composed: Composed, terminal: Terminal): Promise<num
 
 async function runOnServer(host: Host, command: RunCommand, { settings }: Prepared): Promise<number> {
   const terminal = new Terminal(host, command.json);
-  const { token } = settings.server;
+  const token = settings.server.token ?? (await keptToken(settings));
   const server: Server = { url: startUrl(settings.server.host, settings.server.port, null).replace(/\/$/, ''), token };
   const leaving = new AbortController();
   const leave = () => leaving.abort();

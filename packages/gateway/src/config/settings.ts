@@ -19,6 +19,7 @@ export interface Settings {
   readonly title: NonNullable<ConfigFile['title']>;
   readonly uploads: { readonly maxFiles: number; readonly maxFileSize: number; readonly maxTotalSize: number };
   readonly maxRecursionLimit: number;
+  readonly tokenUsage: boolean;
   readonly runs: {
     readonly crashPolicy: 'resume' | 'error';
     readonly maxActive: number | null;
@@ -85,6 +86,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
       maxTotalSize: config.uploads?.max_total_size ?? 100 * MIB,
     },
     maxRecursionLimit: config.max_recursion_limit ?? 1000,
+    tokenUsage: config.token_usage?.enabled ?? true,
     runs: {
       crashPolicy: config.runs?.crash_policy ?? 'resume',
       maxActive: config.runs?.max_active ?? null,

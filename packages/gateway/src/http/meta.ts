@@ -17,7 +17,7 @@ export function metaRoutes(api: Api, parts: HttpParts): void {
       summary: 'The configured models.',
       answers: { 200: '{models, token_usage}' },
     },
-    ({ c }) => c.json({ models: parts.models, token_usage: { enabled: true } }),
+    ({ c }) => c.json({ models: parts.models, token_usage: { enabled: parts.tokenUsage } }),
   );
   route(
     api,

@@ -43,6 +43,8 @@ export interface HttpParts {
   readonly sandboxes: SandboxProvider;
   readonly assistants: readonly Assistant[];
   readonly models: readonly ModelView[];
+  /** May pages show token counts? */
+  readonly tokenUsage: boolean;
   readonly limits: RunLimits;
   readonly uploads: UploadLimits;
   readonly guards: GuardSettings;

@@ -396,6 +396,7 @@ export async function startFixture(part: Partial<HttpParts> = {}): Promise<Fixtu
           demo: true,
         },
       ],
+      tokenUsage: true,
       limits: { defaultRecursionLimit: 100, maxRecursionLimit: 1000, models: ['demo'] },
       uploads: { maxFiles: 3, maxFileSize: 1000, maxTotalSize: 2500 },
       guards: { allowedHosts: [], allowedOrigins: [], token: null },
