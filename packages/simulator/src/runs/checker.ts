@@ -382,6 +382,15 @@ export class Checker {
     }
   }
 
+  /** L1: no run waits for a new holder longer than `patience` ms beyond its lease and the grace. `now`: wall clock. */
+  nobodyWaits(now: number, patience: number): void {
+    for (const [runId, { run, leaseExpiresAt }] of this.#database.runs) {
+      const waited = now - (leaseExpiresAt ?? 0) - this.#graceMs;
+      if (!run.acknowledged && waited > patience)
+        this.#chronicle.broken('L1', `${runId} has been without a holder for ${waited} ms`);
+    }
+  }
+
   /** Once everything has come to rest. */
   atRest(): void {
     for (const [threadId, shelf] of this.#database.shelves) {

@@ -4,7 +4,7 @@ import { huntMutant, MUTANTS, playSeeds, simulateRuns } from '../index.ts';
 
 /** Long runs are for `npm run simulate`; this is what every push pays for. */
 const SEEDS = 300;
-const PER_MUTANT = 600;
+const PER_MUTANT = 1_500;
 
 describe('the world of runs', () => {
   test(`${SEEDS} seeds break no invariant`, {

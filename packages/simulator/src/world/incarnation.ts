@@ -40,7 +40,6 @@ const PORTS = ['threads', 'runs', 'log', 'journal', 'checkpoints'] as const;
  */
 export class Incarnation {
   readonly name: string;
-  readonly number: number;
   readonly stores: Stores;
   readonly surroundings: Surroundings;
   /** Difference of this process's wall clock to the world's, in milliseconds. */
@@ -60,7 +59,6 @@ export class Incarnation {
 
   constructor(parts: {
     name: string;
-    number: number;
     scheduler: Scheduler;
     random: SeededRandom;
     fate: (request: StoreRequest) => Fate;
@@ -72,7 +70,6 @@ export class Incarnation {
     heard: (request: StoreRequest, answer: unknown) => void;
   }) {
     this.name = parts.name;
-    this.number = parts.number;
     this.wallOffset = parts.wallOffset;
     this.#scheduler = parts.scheduler;
     this.#random = parts.random;
@@ -95,7 +92,7 @@ export class Incarnation {
     return this.#resumedAt !== null && this.#scheduler.now - this.#resumedAt <= PILED_UP_MS;
   }
   /** Was it paused at some time after `time`? */
-  resumedSince(time: number): boolean {
+  pausedSince(time: number): boolean {
     return this.paused || (this.#resumedAt !== null && this.#resumedAt >= time);
   }
   /** Timers that wait right now: none after a clean stop. */

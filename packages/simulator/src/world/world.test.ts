@@ -57,7 +57,6 @@ describe('Incarnation', () => {
     };
     const incarnation = new Incarnation({
       name: 'A1',
-      number: 1,
       scheduler,
       random: seededRandom(1),
       fate: () => ({ ...arrive, ...fate }),

@@ -1,16 +1,4 @@
-import type {
-  Admission,
-  AdmissionResult,
-  Fence,
-  LoadedCheckpoint,
-  NewFact,
-  Packed,
-  Run,
-  RunRequest,
-  RunStatus,
-  Stores,
-  TerminalStatus,
-} from '@reindeer/protocol';
+import type { Admission, Fence, NewFact, Packed, Run, RunRequest, Stores, TerminalStatus } from '@reindeer/protocol';
 import { NO_USAGE } from '@reindeer/protocol';
 import { afterEach, expect } from 'vitest';
 import { TEST_EPOCH } from '../clock.ts';
@@ -199,8 +187,6 @@ export function scenes(factory: StoresFactory): () => Promise<Scene> {
   };
 }
 
-export const admitted = (result: AdmissionResult): boolean => result.outcome === 'admitted';
-
 export const packed = (value: unknown): Packed => ({ json: JSON.stringify(value), messages: [] });
 
 /** One checkpoint with one channel, as a saver would put it. */
@@ -228,5 +214,3 @@ export function checkpointPut(
     now: T0,
   };
 }
-
-export type { LoadedCheckpoint, RunStatus };
