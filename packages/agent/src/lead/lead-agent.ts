@@ -20,6 +20,7 @@ import { clarificationMiddleware } from '../middleware/clarification.ts';
 import { DEFAULT_LLM_CALL, type LlmCallSettings, llmErrorsMiddleware } from '../middleware/llm-errors.ts';
 import { checkOrder } from '../middleware/order.ts';
 import { sandboxMiddleware } from '../middleware/sandbox.ts';
+import { terminalResponseMiddleware } from '../middleware/terminal-response.ts';
 import { threadDataMiddleware } from '../middleware/thread-data.ts';
 import { DEFAULT_TITLE_SETTINGS, type TitleSettings, titleMiddleware } from '../middleware/title.ts';
 import { toolErrorsMiddleware } from '../middleware/tool-errors.ts';
@@ -83,6 +84,7 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
     toolErrorsMiddleware(),
     ...(options.middleware ?? []),
     titleMiddleware(settings.title, surroundings),
+    terminalResponseMiddleware(),
     clarificationMiddleware(),
   ];
   checkOrder(middleware);

@@ -63,14 +63,19 @@ export interface ToolCall {
 
 /** Middleware of our own, with the types that our hooks really use. */
 export interface OwnMiddleware extends Middleware {
-  beforeAgent?: OwnHook;
-  beforeModel?: OwnHook;
-  afterModel?: OwnHook;
-  afterAgent?: OwnHook;
+  beforeAgent?: OwnHook | JumpingHook;
+  beforeModel?: OwnHook | JumpingHook;
+  afterModel?: OwnHook | JumpingHook;
+  afterAgent?: OwnHook | JumpingHook;
   wrapModelCall?(request: ModelRequest, handler: ModelHandler): Promise<AIMessage | Command>;
   wrapToolCall?(request: ToolRequest, handler: ToolHandler): Promise<ToolMessage | Command>;
 }
 export type HookUpdate = (Record<string, unknown> & { jumpTo?: JumpTarget }) | undefined;
 export type OwnHook = (state: State, runtime: HookRuntime) => HookUpdate | Promise<HookUpdate>;
+/** A hook that may send the run elsewhere must say where. */
+export interface JumpingHook {
+  readonly canJumpTo: readonly JumpTarget[];
+  hook(state: State, runtime: HookRuntime): HookUpdate | Promise<HookUpdate>;
+}
 
 export const defineMiddleware = (middleware: OwnMiddleware): Middleware => middleware as Middleware;

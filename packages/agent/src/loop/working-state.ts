@@ -14,6 +14,7 @@ export class WorkingState {
   values: State;
   readonly #channels: Channels;
   readonly #random: Random;
+  readonly #initial: readonly BaseMessage[];
   readonly #messages: BaseMessage[] = [];
   readonly #lent = new Set<BaseMessage>();
   readonly #last = new Map<string, unknown>();
@@ -22,6 +23,7 @@ export class WorkingState {
   constructor(channels: Channels, values: Record<string, unknown>, random: Random) {
     this.#channels = channels;
     this.#random = random;
+    this.#initial = (values.messages as BaseMessage[] | undefined) ?? [];
     this.values = { ...values, messages: (values.messages as BaseMessage[] | undefined) ?? [] };
   }
 
@@ -104,16 +106,20 @@ export class WorkingState {
     for (const message of writes) this.#record(message);
   }
 
-  /** A second version of a message that this node wrote takes the place of the first: the step then reports it once. */
+  /**
+   * A second version of a message that this node wrote takes the place of the first, and one that is taken back again was never
+   * written: the step then reports what became of it once.
+   */
   #record(message: BaseMessage): void {
-    if (!RemoveMessage.isInstance(message)) {
-      const position = this.#messages.findLastIndex((other) => other.id === message.id);
-      const removed = this.#messages.findLastIndex((other) => RemoveMessage.isInstance(other));
-      if (position >= 0 && position > removed) {
-        this.#messages[position] = message;
-        return;
-      }
-    }
-    this.#messages.push(message);
+    const position = this.#messages.findLastIndex(
+      (other) => other.id === message.id && !RemoveMessage.isInstance(other),
+    );
+    const removed = this.#messages.findLastIndex((other) => RemoveMessage.isInstance(other));
+    const own = position >= 0 && position > removed;
+    if (RemoveMessage.isInstance(message)) {
+      if (own && !this.#initial.some((other) => other.id === message.id)) this.#messages.splice(position, 1);
+      else this.#messages.push(message);
+    } else if (own) this.#messages[position] = message;
+    else this.#messages.push(message);
   }
 }

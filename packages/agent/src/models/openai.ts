@@ -90,12 +90,7 @@ class Completions extends ChatOpenAICompletions {
       if (piece.generationInfo?.finish_reason !== undefined) finished = true;
       yield piece;
     }
-    options.signal?.throwIfAborted();
-    // A connection that is cut looks like an end to the client; half an answer must not pass as a whole one.
-    if (!finished)
-      throw new ReindeerError('model_failed', 'The model’s answer ended early: the connection was cut.', {
-        retryable: true,
-      });
+    mustHaveFinished(finished, options.signal);
   }
 
   override async completionWithRetry(request: never, options?: never): Promise<never> {
@@ -120,6 +115,28 @@ class Responses extends ChatOpenAIResponses {
   override async getNumTokens(content: unknown): Promise<number> {
     return estimate(content);
   }
+
+  override async *_streamResponseChunks(
+    messages: BaseMessage[],
+    options: this['ParsedCallOptions'],
+  ): AsyncGenerator<ChatGenerationChunk> {
+    let finished = false;
+    for await (const piece of super._streamResponseChunks(messages, options)) {
+      // Only the last event of a response says how it ended.
+      if (piece.message.response_metadata.status !== undefined) finished = true;
+      yield piece;
+    }
+    mustHaveFinished(finished, options.signal);
+  }
+}
+
+/** A connection that is cut looks like an end to the client; half an answer must not pass as a whole one. */
+function mustHaveFinished(finished: boolean, signal: AbortSignal | undefined): void {
+  signal?.throwIfAborted();
+  if (finished) return;
+  throw new ReindeerError('model_failed', 'The model’s answer ended early: the connection was cut.', {
+    retryable: true,
+  });
 }
 
 /** The reasoning of each model message, in order; the client's own conversion drops it. */

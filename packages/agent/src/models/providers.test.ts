@@ -171,6 +171,22 @@ describe.each(APIS)('%s over HTTP', (api) => {
   });
 });
 
+test(
+  'reasoning alone is no answer: the model is asked once more, and the requests stay valid',
+  verifies('MW-32'),
+  async () => {
+    const { provider: server, start } = await setUp('openai', (request) => {
+      const last = request.messages.at(-1);
+      if (last?.text.includes('answer was empty')) return { text: 'visible' };
+      return last?.role === 'tool' ? { reasoning: 'only thinking' } : { toolCalls: [bash('ls')] };
+    });
+    const { attempt, graph } = await start();
+    const { messages } = await drain(graph, say('go'), attempt);
+    expect(messages.map((message) => message.text)).toEqual(['go', '', 'ran ls', 'visible']);
+    expect(server.requests().map((request) => request.refused)).toEqual([null, null, null]);
+  },
+);
+
 test('reasoning goes back to a provider that demands it', verifies('MOD-5d'), async () => {
   const { provider: server, start } = await setUp(
     'openai',
