@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { performance } from 'node:perf_hooks';
-import { setTimeout as delay } from 'node:timers/promises';
 import type { Clock, Logger, Probe, Random, Surroundings } from '@reindeer/protocol';
 import { NO_LOG, NO_PROBE } from '@reindeer/protocol';
 
@@ -10,19 +9,22 @@ const LONGEST_DELAY = 2_147_483_647;
 const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
-  async sleep(milliseconds, signal) {
-    signal?.throwIfAborted();
-    try {
-      await delay(
+  sleep(milliseconds, signal) {
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    return new Promise<void>((resolve, reject) => {
+      const onAbort = () => {
+        clearTimeout(timer);
+        reject(signal?.reason);
+      };
+      const timer = setTimeout(
+        () => {
+          signal?.removeEventListener('abort', onAbort);
+          resolve();
+        },
         Math.min(Math.max(milliseconds, 0), LONGEST_DELAY),
-        undefined,
-        signal === undefined ? {} : { signal },
       );
-    } catch (error) {
-      // The timer rejects with its own AbortError; callers are promised the reason of the signal.
-      signal?.throwIfAborted();
-      throw error;
-    }
+      signal?.addEventListener('abort', onAbort, { once: true });
+    });
   },
 };
 

@@ -1,5 +1,8 @@
 import type { Clock } from '@reindeer/protocol';
 
+/** Reason for ending a timer of our own that nobody waits for any more: an error with a stack for each would cost more than the timer. */
+export const NOT_NEEDED = 'no longer needed';
+
 /**
  * Waits for `promise`, at most `milliseconds`; answers whether it settled in time. Leaves no timer behind and never
  * rejects because of `promise`.
@@ -15,7 +18,7 @@ export async function settledWithin(clock: Clock, promise: Promise<unknown>, mil
     () => false,
   );
   const inTime = await Promise.race([settled, late]);
-  timer.abort();
+  timer.abort(NOT_NEEDED);
   return inTime;
 }
 

@@ -1,4 +1,5 @@
 import type { CancelAction, Fence, LeaseHolder, RenewOutcome, RunStore, Surroundings } from '@reindeer/protocol';
+import { NOT_NEEDED } from '../common/waiting.ts';
 
 /** What a holder of a lease hears from its keeper. Every call is made at most once, except `onCancel`. */
 export interface LeaseListener {
@@ -69,7 +70,7 @@ export class LeaseKeeper {
     const before = this.#held.get(fence.runId);
     this.#held.set(fence.runId, { fence, listener, deadline: grantedAt + this.#settings.leaseMs });
     before?.listener.onLost('refused');
-    this.#watch?.abort();
+    this.#watch?.abort(NOT_NEEDED);
   }
 
   /** The right was given back, finalized or given up. */

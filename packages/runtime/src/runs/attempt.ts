@@ -151,7 +151,10 @@ class FencedJournal implements AttemptJournal {
       }),
     );
     if (answer.outcome === 'fenced') return this.#fenced();
-    return answer.result.json === result.json ? call.result : this.#packer.unpack(answer.result);
+    if (answer.result.json !== result.json) return this.#packer.unpack(answer.result);
+    // The store has these bodies now: the step's own writes need not carry them again.
+    this.#packer.markStored(result.messages);
+    return call.result;
   }
 
   unpack(packed: Packed): unknown {

@@ -1,7 +1,7 @@
 import type { CheckpointStore, Run } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
 import { retry } from '../common/retry.ts';
-import { settledWithin } from '../common/waiting.ts';
+import { NOT_NEEDED, settledWithin } from '../common/waiting.ts';
 import type { LeaseKeeper } from '../leases/keeper.ts';
 import type { RunStreams } from '../stream/streams.ts';
 import type { TokenHub } from '../stream/token-hub.ts';
@@ -183,7 +183,7 @@ async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt
   try {
     return await executeGraph(parts, attempt, factory, head, saverOn);
   } finally {
-    timer.abort();
+    timer.abort(NOT_NEEDED);
   }
 }
 

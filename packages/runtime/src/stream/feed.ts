@@ -63,8 +63,10 @@ export class RunFeed {
   }
 
   #slice(seq: number): readonly Fact[] {
-    const at = this.#window.findIndex((fact) => fact.seq > seq);
-    return at < 0 ? [] : this.#window.slice(at);
+    // Readers are at the tail most of the time, so the search begins there.
+    let at = this.#window.length;
+    while (at > 0 && (this.#window[at - 1]?.seq ?? 0) > seq) at -= 1;
+    return this.#window.slice(at);
   }
 
   async #direct(seq: number): Promise<Read> {

@@ -1,4 +1,5 @@
 import type { Clock } from '@reindeer/protocol';
+import { NOT_NEEDED } from '../common/waiting.ts';
 
 /** Says when a stream was quiet for `everyMs`; one timer for the life of a reader. */
 export class Pulse {
@@ -27,7 +28,7 @@ export class Pulse {
   }
 
   stop(): void {
-    this.#stopped.abort();
+    this.#stopped.abort(NOT_NEEDED);
   }
 
   async #beat(wake: () => void): Promise<void> {

@@ -1,5 +1,5 @@
 import type { Log, Surroundings } from '@reindeer/protocol';
-import { Bell, settledWithin } from '../common/waiting.ts';
+import { Bell, NOT_NEEDED, settledWithin } from '../common/waiting.ts';
 import type { RuntimeSettings } from '../settings.ts';
 import { pollFeed, RunFeed } from './feed.ts';
 import { TokenHub } from './token-hub.ts';
@@ -100,7 +100,7 @@ export class RunStreams {
         seated = false;
         feed.readers -= 1;
         if (feed.readers > 0) return;
-        channel.poll?.abort();
+        channel.poll?.abort(NOT_NEEDED);
         channel.poll = null;
         channel.feed = null;
         this.#sweep(runId, channel);

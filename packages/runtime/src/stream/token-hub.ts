@@ -1,5 +1,5 @@
 import type { Clock, JsonObject, TokenSink, WireMessage } from '@reindeer/protocol';
-import type { Bell } from '../common/waiting.ts';
+import { type Bell, NOT_NEEDED } from '../common/waiting.ts';
 import { mergeAll, mergeChunks } from './chunks.ts';
 
 /**
@@ -151,7 +151,7 @@ export class TokenHub implements TokenSink {
 
   /** Pending tokens become a frame now: the message is finished, or the run ends. */
   flush(): void {
-    this.#timer?.abort();
+    this.#timer?.abort(NOT_NEEDED);
     this.#timer = null;
     if (this.#emitPending()) this.#bell.ring();
   }
