@@ -95,54 +95,50 @@ function texts(parts: readonly Part[]): Map<string, string> {
 }
 
 describe('the official client', () => {
-  test(
-    'streams a run in four modes; the file it presents downloads',
-    verifies('API-03', 'FILE-3a', 'TOOL-4'),
-    async () => {
-      const thread = await client.threads.create();
-      const runs: unknown[] = [];
-      const parts = await collect(
-        client.runs.stream(thread.thread_id, 'lead_agent', {
-          input: say('scene:report'),
-          streamMode: ['values', 'messages-tuple', 'updates', 'custom'],
-          onRunCreated: (run) => runs.push(run),
-        }),
-      );
-      expect(parts[0]).toMatchObject({ event: 'metadata', data: { thread_id: thread.thread_id } });
-      expect(parts.at(-1)?.event).toBe('end');
-      const [{ data: metadata } = { data: null }] = parts;
-      expect(runs).toEqual([metadata]);
-      expect(new Set(parts.map((part) => part.event))).toEqual(
-        new Set(['metadata', 'values', 'messages', 'updates', 'end']),
-      );
-      expect([...texts(parts).values()]).toEqual(['I write it.', 'I present it.', 'Done.']);
+  test('streams a run in four modes; the file it presents downloads', verifies('API-03', 'FILE-3a'), async () => {
+    const thread = await client.threads.create();
+    const runs: unknown[] = [];
+    const parts = await collect(
+      client.runs.stream(thread.thread_id, 'lead_agent', {
+        input: say('scene:report'),
+        streamMode: ['values', 'messages-tuple', 'updates', 'custom'],
+        onRunCreated: (run) => runs.push(run),
+      }),
+    );
+    expect(parts[0]).toMatchObject({ event: 'metadata', data: { thread_id: thread.thread_id } });
+    expect(parts.at(-1)?.event).toBe('end');
+    const [{ data: metadata } = { data: null }] = parts;
+    expect(runs).toEqual([metadata]);
+    expect(new Set(parts.map((part) => part.event))).toEqual(
+      new Set(['metadata', 'values', 'messages', 'updates', 'end']),
+    );
+    expect([...texts(parts).values()]).toEqual(['I write it.', 'I present it.', 'Done.']);
 
-      const last = parts.findLast((part) => part.event === 'values')?.data as {
-        messages: { type: string; content: string }[];
-        artifacts: string[];
-        title: string;
-      };
-      expect(last.messages.map((message) => message.type)).toEqual(['human', 'ai', 'tool', 'ai', 'tool', 'ai']);
-      expect(last.artifacts).toEqual(['/mnt/user-data/outputs/report.md']);
-      const state = await client.threads.getState<{ messages: unknown[] }>(thread.thread_id);
-      expect(state.values.messages).toHaveLength(6);
-      expect(state.next).toEqual([]);
+    const last = parts.findLast((part) => part.event === 'values')?.data as {
+      messages: { type: string; content: string }[];
+      artifacts: string[];
+      title: string;
+    };
+    expect(last.messages.map((message) => message.type)).toEqual(['human', 'ai', 'tool', 'ai', 'tool', 'ai']);
+    expect(last.artifacts).toEqual(['/mnt/user-data/outputs/report.md']);
+    const state = await client.threads.getState<{ messages: unknown[] }>(thread.thread_id);
+    expect(state.values.messages).toHaveLength(6);
+    expect(state.next).toEqual([]);
 
-      const file = await fetch(
-        `${server.url}/api/threads/${thread.thread_id}/artifacts/mnt/user-data/outputs/report.md?download=true`,
-      );
-      expect(file.headers.get('content-disposition')).toContain('attachment; filename="report.md"');
-      expect(await file.text()).toBe('# Report\n\nReindeer.\n');
-      const part = await fetch(
-        `${server.url}/api/threads/${thread.thread_id}/artifacts/mnt/user-data/outputs/report.md`,
-        { headers: { range: 'bytes=2-7' } },
-      );
-      expect([part.status, await part.text()]).toEqual([206, 'Report']);
+    const file = await fetch(
+      `${server.url}/api/threads/${thread.thread_id}/artifacts/mnt/user-data/outputs/report.md?download=true`,
+    );
+    expect(file.headers.get('content-disposition')).toContain('attachment; filename="report.md"');
+    expect(await file.text()).toBe('# Report\n\nReindeer.\n');
+    const part = await fetch(
+      `${server.url}/api/threads/${thread.thread_id}/artifacts/mnt/user-data/outputs/report.md`,
+      { headers: { range: 'bytes=2-7' } },
+    );
+    expect([part.status, await part.text()]).toEqual([206, 'Report']);
 
-      const ids = parts.map((entry) => entry.id).filter((id): id is string => id !== undefined);
-      expect(new Set(ids).size).toBe(ids.length);
-    },
-  );
+    const ids = parts.map((entry) => entry.id).filter((id): id is string => id !== undefined);
+    expect(new Set(ids).size).toBe(ids.length);
+  });
 
   test('a thread goes on where it was; state can be written, forked from and copied', async () => {
     const { thread_id: id } = await client.threads.create();

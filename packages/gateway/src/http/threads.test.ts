@@ -187,7 +187,7 @@ describe('state', () => {
 });
 
 describe('messages and facts', () => {
-  test('pages are oldest first and lead to the page before', verifies('API-09'), async () => {
+  test('pages are oldest first and lead to the page before', async () => {
     fixture.threads.add('t');
     const message = (seq: number, type: string) => ({
       threadId: 't',
