@@ -213,6 +213,23 @@ describe('the lease keeper', () => {
     expect(s.keeper.runIds).toEqual(['a']);
   });
 
+  test('a wall clock that jumps moves no deadline', verifies('ND-04'), async () => {
+    const s = scene();
+    s.keeper.start();
+    s.hold('a');
+    s.clock.jump(3_600_000);
+    await s.clock.advance(3_999);
+    expect(s.events).toEqual([]);
+    await s.clock.advance(10_000);
+    s.clock.jump(-7_200_000);
+    await s.clock.advance(10_000);
+    expect(s.events).toEqual([]);
+    s.answerBy(() => Promise.reject(new Error('down')));
+    await s.clock.advance(16_000);
+    expect(s.events).toEqual(['a lost deadline']);
+    await s.keeper.stop();
+  });
+
   test('no call leaves after stop', verifies('ND-03'), async () => {
     const s = scene();
     s.keeper.start();

@@ -108,7 +108,7 @@ export class Admissions {
       logger.warn('the answer to an admission was lost', { runId: part.runId, error: String(error) });
       const plan = { tries: settings.writeTries, backoffMs: settings.writeBackoffMs };
       const run = await retry(clock, plan, () => stores.runs.get(part.runId)).catch(() => {
-        void this.close({ runId: part.runId, token }, part.kind);
+        void this.track(this.close({ runId: part.runId, token }, part.kind));
         throw error;
       });
       if (run === null) throw error;

@@ -1,5 +1,5 @@
 import { MemoryDatabase } from '@reindeer/database';
-import { deferred, faultOnce, flush, testSurroundings, verifies, withFaults } from '@reindeer/testkit';
+import { deferred, flush, testSurroundings, verifies, withFaults } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { collect, gated, messagesOf, USER, world } from '../testing/world.ts';
 
@@ -144,15 +144,18 @@ describe('cancel', () => {
   );
 
   test('a run of this process is stopped even when the intent cannot be recorded', verifies('RL-25'), async () => {
+    let down = false;
     const g = gated();
     const w = world({
       script: g.script,
-      stores: (stores) => withFaults(stores, faultOnce('fail-before', 'runs.requestCancel')),
+      stores: (stores) => withFaults(stores, ({ port }) => (down && port === 'runs' ? 'fail-before' : null)),
     });
     await w.runtime.start();
     const run = await w.admitted();
     await g.asked;
+    down = true;
     expect(await w.cancel(run)).toMatchObject({ outcome: 'accepted' });
+    down = false;
     expect(await w.ended(run)).toMatchObject({ status: 'interrupted' });
     await w.runtime.stop();
   });

@@ -105,7 +105,8 @@ export class RunManager {
     const { stores, surroundings, settings } = this.#parts;
     const { clock, logger } = surroundings;
     const { runId, action, wait } = input;
-    const found = await stores.runs.get(runId);
+    // A run of this process is known without the store, and can be stopped without it (RL-25).
+    const found = this.#registry.get(runId)?.run ?? (await stores.runs.get(runId));
     if (found === null || !belongs(found, input)) return { outcome: 'not_found' };
     let effective = action;
     let run = found;
@@ -120,7 +121,6 @@ export class RunManager {
       }
       effective = answer.action;
     } catch (error) {
-      // A run of this process is stopped even when the intent cannot be stored (RL-25).
       if (this.#registry.get(runId) === undefined) throw error;
       logger.warn('a cancel could not be recorded; the run is stopped all the same', { runId, error: String(error) });
     }

@@ -52,7 +52,8 @@ export class LocalRunService implements RunService {
   }
 
   async *stream(input: Parameters<RunService['stream']>[0]): AsyncGenerator<StreamItem> {
-    const run = await this.get(input);
+    const local = this.#registry.get(input.runId)?.run;
+    const run = local !== undefined && belongs(local, input) ? local : await this.get(input);
     if (run === null) {
       throw new ReindeerError('not_found', `There is no run ${input.runId} on thread ${input.threadId}.`);
     }

@@ -453,7 +453,7 @@ describe('a stream', () => {
     await w.runtime.stop();
   });
 
-  test('readers of a stopped process end quietly; nothing stays', async () => {
+  test('readers of a stopped process end quietly; nothing stays', verifies('RS-14', 'GW-16'), async () => {
     const g = gated();
     const database = new MemoryDatabase(testSurroundings({ seed: 7 }).random);
     const a = world({ script: g.script, database, settings: { instanceId: 'a' } });
