@@ -23,7 +23,7 @@ describe('kill -9', () => {
         const result = await chaosRound(server, number, { random, restart });
         expect([number, result.problems]).toEqual([number, []]);
       }
-      expect(provider.requests().filter((request) => request.status >= 400)).toEqual([]);
+      expect(provider.requests().filter((request) => (request.status ?? 0) >= 400)).toEqual([]);
     } finally {
       await server.process.end();
       await provider.close();

@@ -54,7 +54,7 @@ try {
   await provider.close();
   await project.remove();
 }
-const refused = provider.requests().filter((request) => request.status >= 400).length;
+const refused = provider.requests().filter((request) => (request.status ?? 0) >= 400).length;
 if (refused > 0) problems.push(`the provider refused ${refused} requests as invalid`);
 const seconds = Math.round((performance.now() - begun) / 1000);
 if (values.json) process.stdout.write(`${JSON.stringify({ ...total, seed, seconds, problems })}\n`);

@@ -54,7 +54,7 @@ test('approving call X through the API runs X, although the model would now say 
           environment: {},
           logger: NO_LOG,
         });
-        const middleware = [humanInTheLoopMiddleware({ interruptOn: { write_file: true } })];
+        const middleware = [humanInTheLoopMiddleware({ interruptOn: { write_file: true } } as never)];
         const agent = createLeadAgent({ models, sandboxes, surroundings, middleware });
         return {
           graphs: new Map([[agent.assistantId, agent]]),

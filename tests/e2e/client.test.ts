@@ -217,7 +217,7 @@ describe('the official client', () => {
         messages: { content: string }[];
       };
       expect(next.messages.at(-1)?.content).toBe('Heard: still there?');
-      expect(provider.requests().filter((request) => request.status >= 400)).toEqual([]);
+      expect(provider.requests().filter((request) => (request.status ?? 0) >= 400)).toEqual([]);
       // Again is fine (RL-15); what ended by itself is told apart.
       await client.runs.cancel(id, run.run_id, true);
       const [ended] = await client.runs.list(id, { limit: 1 });
