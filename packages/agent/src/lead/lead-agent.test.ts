@@ -224,3 +224,30 @@ test('files of the newest message are listed in the request only', verifies('MW-
   expect(messages[0]?.text).toBe('Look at these');
   expect(values.uploaded_files).toMatchObject([{ filename: 'notes.md' }, { filename: 'data.csv' }]);
 });
+
+test(
+  'of many files ten are shown closely, the rest by kind; a message without files clears the list',
+  verifies('MW-5'),
+  async () => {
+    const sandboxes = new MemorySandboxes();
+    const files = Array.from({ length: 13 }, (_, index) => ({ filename: `f${index}.${index < 11 ? 'txt' : 'csv'}` }));
+    for (const { filename } of files)
+      sandboxes.put(`/mnt/user-data/uploads/${filename}`, `first line of ${filename}\n`);
+    const surroundings = testSurroundings();
+    const model = new FakeModel([{ text: 'ok' }]);
+    const agent = createLeadAgent({ models: registry(model), sandboxes, surroundings });
+    const saver = new MemorySaver();
+    const say = async (content: string, kwargs: Record<string, unknown>) => {
+      const attempt = recordedAttempt();
+      const message = new HumanMessage({ content, additional_kwargs: kwargs });
+      return drain(await agent.forAttempt(attempt, saver), { messages: [message] }, attempt);
+    };
+    await say('look', { files });
+    const shown = model.requests[0]?.find((message) => message.type === 'human')?.text ?? '';
+    expect(shown.match(/first line of/g)).toHaveLength(10);
+    expect(shown).toContain('and 3 more: 1 × .txt, 2 × .csv');
+    const after = await say('thanks', {});
+    expect(after.values.uploaded_files).toEqual([]);
+    expect(JSON.stringify(model.requests[1])).not.toContain('current_uploads');
+  },
+);

@@ -9,6 +9,7 @@ import { recordedAttempt } from '../test-support/fake-attempt.ts';
 import { FakeModel } from '../test-support/fake-model.ts';
 import { drain, fixture, runLoop } from '../test-support/run-loop.ts';
 import { defineMiddleware, type Middleware } from './middleware.ts';
+import { MAX_CALLS } from './nodes.ts';
 
 const echo = tool(({ text }) => `echo ${text}`, {
   name: 'echo',
@@ -309,6 +310,16 @@ test('calls that nobody can read or knows are answered, and the model goes on', 
   expect(new Set(ids).size).toBe(4);
   expect(messages.at(-1)?.text).toBe('sorry');
   expect(model.requests[1]?.map((message) => message.type)).toEqual(['human', 'ai', 'tool', 'tool', 'tool', 'tool']);
+});
+
+test('a message that makes too many calls gets the first hundred run and the others refused', async () => {
+  const calls = Array.from({ length: MAX_CALLS + 3 }, (_, index) => ({ name: 'echo', args: { text: `${index}` } }));
+  const model = new FakeModel([{ calls }, { text: 'done' }]);
+  const { messages } = await runLoop({ model, tools: [echo], input: go() });
+  const results = messages.filter(ToolMessage.isInstance);
+  expect(results.filter((message) => message.status === 'error')).toHaveLength(3);
+  expect(results.filter((message) => message.text.startsWith('echo '))).toHaveLength(MAX_CALLS);
+  expect(messages.at(-1)?.text).toBe('done');
 });
 
 test('usage is counted, pieces carry the id of the message, and an edit by a client continues the turn', async () => {

@@ -138,7 +138,7 @@ async function settleTurn(
   try {
     if (current === 'afterModel') {
       const jump = await runHooks(work, loop.chain.hooks.afterModel, runtime, cursor);
-      answerInvalidCalls(work);
+      answerUnrunnable(work);
       if (jump === 'model') return work.jump({ to: 'model' } satisfies Jump);
       const ends = jump === 'end' || (jump === 'tools' && pendingCalls(work.values.messages).length === 0);
       if (!ends && route(work.values).to !== 'end') return;
@@ -214,17 +214,38 @@ async function callModel(
   }
 }
 
-/** Answers the calls whose arguments nobody could read; the others run. */
-function answerInvalidCalls(work: WorkingState): void {
+/** Calls of one message that run; a model that asks for more than this is not working any more. */
+export const MAX_CALLS = 100;
+
+/** Answers the calls that cannot run: unreadable arguments, or too many at once. The others run. */
+function answerUnrunnable(work: WorkingState): void {
   const last = lastAi(work.values.messages);
-  if (last === null || (last.message.invalid_tool_calls ?? []).length === 0) return;
-  const invalid = new Map((last.message.invalid_tool_calls ?? []).map((call) => [call.id, call]));
+  const calls = last?.message.tool_calls ?? [];
+  const unreadable = last?.message.invalid_tool_calls ?? [];
+  if (last === null || (unreadable.length === 0 && calls.length <= MAX_CALLS)) return;
+  const problems = new Map(unreadable.map((call) => [call.id, call.error]));
   const answers = pendingCalls(work.values.messages).flatMap(({ index }) => {
-    const call = last.message.tool_calls?.[index];
-    const problem = call === undefined ? undefined : invalid.get(call.id);
-    return call === undefined || problem === undefined ? [] : [invalidAnswer(last.message, index, call, problem.error)];
+    const call = calls[index];
+    if (call === undefined) return [];
+    if (problems.has(call.id)) return [invalidAnswer(last.message, index, call, problems.get(call.id))];
+    return index < MAX_CALLS ? [] : [surplusAnswer(last.message, index, call, calls.length)];
   });
   if (answers.length > 0) work.apply({ messages: answers }, 'the loop');
+}
+
+function surplusAnswer(
+  message: AIMessage,
+  index: number,
+  call: { name: string; id?: string | undefined },
+  count: number,
+): ToolMessage {
+  return new ToolMessage({
+    id: toolMessageId(message.id ?? '', index),
+    tool_call_id: call.id ?? '',
+    name: call.name,
+    status: 'error',
+    content: `Error: not run. One message may make ${MAX_CALLS} tool calls, this one made ${count}. Make the others in a later message.`,
+  });
 }
 
 function invalidAnswer(

@@ -65,7 +65,7 @@ export function route(state: Readonly<Record<string, unknown>>): Destination {
   if (jump !== null) return { to: 'end' };
   const last = lastAi(messages);
   // Every call was answered without a tool (refused, limited, invalid): the model has not seen those answers yet.
-  if ((last?.message.tool_calls ?? []).length > 0 && isTool(messages.at(-1))) return { to: 'model' };
+  if ((last?.message.tool_calls ?? []).length > 0) return { to: 'model' };
   return { to: 'end' };
 }
 

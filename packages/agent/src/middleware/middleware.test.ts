@@ -299,6 +299,9 @@ describe('titles', () => {
     );
     expect([...((await titled('hello', undefined, writing('w'.repeat(200)))).values.title as string)]).toHaveLength(60);
     expect((await titled('hello', undefined, writing('<think>never ends'))).values.title).toBe('hello');
+    expect((await titled('hello', undefined, writing('one two three four five six seven'))).values.title).toBe(
+      'one two three four five six',
+    );
     const failing = await titled('hello', undefined, new FakeModel([{ error: new Error('down') }]));
     expect(failing.values.title).toBe('hello');
     expect(failing.messages.at(-1)?.text).toBe('hi');

@@ -96,7 +96,8 @@ function cleaned(text: string, settings: TitleSettings): string {
     .trim()
     .replace(/^["'“”‘’«»]+|["'“”‘’«».]+$/g, '')
     .trim();
-  return cut(plain, settings.maxCharacters);
+  const words = plain.split(' ').slice(0, settings.maxWords).join(' ');
+  return cut(words, settings.maxCharacters);
 }
 
 /** Cuts by characters as people count them, ellipsis included. */

@@ -66,7 +66,7 @@ describe('bash', () => {
     },
   );
 
-  test('secrets do not come through; short ones would blot out words', verifies('TOOL-2', 'SAFE-4'), async () => {
+  test('secrets do not come through; short ones would blot out words', verifies('TOOL-2'), async () => {
     const { text } = setUp(ended({ output: 'key=hunter2hunter2 and abc' }), { secrets: ['hunter2hunter2', 'abc'] });
     expect(await text('bash', { command: 'env' })).toBe('key=[secret] and abc');
   });
@@ -252,7 +252,7 @@ describe('present_files', () => {
 });
 
 describe('paths', () => {
-  test('stay in the folders of the thread, whatever their form', verifies('TOOL-3g'), () => {
+  test('stay in the folders of the thread, whatever their form', () => {
     expect(virtualPath('a.txt')).toBe(`${ROOT}/workspace/a.txt`);
     expect(virtualPath('outputs/a.txt')).toBe(`${ROOT}/outputs/a.txt`);
     expect(virtualPath('../outputs/a.txt')).toBe(`${ROOT}/outputs/a.txt`);
@@ -280,7 +280,7 @@ describe('paths', () => {
     );
   });
 
-  test('errors of the file module reach the model as they are, without host paths', verifies('TOOL-3g'), async () => {
+  test('errors of the file module reach the model as they are, without host paths', async () => {
     expect(await setUp().text('read_file', { path: `${ROOT}/workspace/none` })).toBe(
       `Error: ${ROOT}/workspace/none does not exist.`,
     );
