@@ -1,11 +1,11 @@
 import { HumanMessage, type ToolMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
-import { MemorySaver } from '@langchain/langgraph';
+import { Command, interrupt, MemorySaver } from '@langchain/langgraph';
 import { ReindeerError } from '@reindeer/protocol';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { type RecordedAttempt, recordedAttempt } from '../test-support/fake-attempt.ts';
-import { FakeModel } from '../test-support/fake-model.ts';
+import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { drain, fixture } from '../test-support/run-loop.ts';
 
 /**
@@ -156,4 +156,47 @@ test('text of an answer that was stopped is no state', async () => {
   const next = recordedAttempt({ attempt: 2 });
   const { messages } = await drain(start(saver, next), { messages: [new HumanMessage('again')] }, next);
   expect(messages.map((message) => message.text)).toEqual(['go', 'again', 'whole']);
+});
+
+test('a tool that asks a person begins again with the answer, once', async () => {
+  const answers: unknown[] = [];
+  const finish = Promise.withResolvers<void>();
+  let hang = false;
+  const asks = tool(
+    async () => {
+      answers.push(interrupt('which one?'));
+      if (hang) {
+        finish.resolve();
+        await new Promise<never>(() => {});
+      }
+      return `chose ${String(answers.at(-1))}`;
+    },
+    { name: 'asks', description: 'asks', schema: z.object({}) },
+  );
+  const asking: Turn = { calls: [{ name: 'asks', args: {} }] };
+  const { start } = fixture({
+    model: new FakeModel([asking, { text: 'end' }, asking, { text: 'end' }]),
+    tools: [asks],
+  });
+  const saver = new MemorySaver();
+  const first = recordedAttempt();
+  const { rows } = first;
+  const asked = await drain(start(saver, first), { messages: [new HumanMessage('go')] }, first);
+  expect(asked.interrupts.map((item) => item.value)).toEqual(['which one?']);
+  const second = recordedAttempt({ rows });
+  const { messages } = await drain(start(saver, second), new Command({ resume: 'red' }), second);
+  expect(messages.map((message) => message.text)).toEqual(['go', '', 'chose red', 'end']);
+  expect(answers).toEqual(['red']);
+
+  // The same again, but the process dies after the answer: what the tool did with it, nobody knows.
+  hang = true;
+  const third = recordedAttempt({ rows });
+  await drain(start(saver, third), { messages: [new HumanMessage('more')] }, third);
+  const fourth = recordedAttempt({ rows });
+  void drain(start(saver, fourth), new Command({ resume: 'blue' }), fourth).catch(() => {});
+  await finish.promise;
+  const fifth = recordedAttempt({ rows, attempt: 2 });
+  const after = await drain(start(saver, fifth), null, fifth);
+  expect(after.messages.at(-2)?.text).toMatch(/outcome of asks is unknown/);
+  expect(answers).toEqual(['red', 'blue']);
 });

@@ -84,7 +84,7 @@ async function runCall(
     if (tool === undefined) return unknownTool(loop, request.toolCall, task);
     const args = checkedArguments(tool, request.toolCall.args);
     if (!begun) {
-      stored = await begin(scope, key, call, tool);
+      stored = await begin(scope, key, call, tool, config);
       if (stored !== null) return messageOf(stored);
       begun = true;
     }
@@ -123,13 +123,14 @@ async function begin(
   key: { readonly messageId: string; readonly index: number },
   call: ToolCall,
   tool: StructuredToolInterface,
+  config: NodeConfig,
 ): Promise<Stored | null> {
   const { journal } = scope.attempt;
   const entry = { ...key, toolCallId: call.id ?? null, name: call.name };
   let answer = await journal.begin({ ...entry, again: false });
   const policy = crashPolicyOf(tool);
-  if (answer.outcome === 'unfinished' && (policy.repeatable === true || policy.resumable === true))
-    answer = await journal.begin({ ...entry, again: true });
+  const again = policy.repeatable === true || policy.resumable === true || wasAnswered(scope, config);
+  if (answer.outcome === 'unfinished' && again) answer = await journal.begin({ ...entry, again: true });
   switch (answer.outcome) {
     case 'begin':
       return null;
@@ -144,6 +145,15 @@ async function begin(
     case 'fenced':
       throw new ReindeerError('fenced', 'Another process has taken over this run.');
   }
+}
+
+/**
+ * Did the tool stop to ask a person, and this run brings the answer? Then LangGraph means it to begin again. Not in a later
+ * attempt of this run: between the answer and the crash the tool may have done its work.
+ */
+function wasAnswered(scope: AttemptScope, config: NodeConfig): boolean {
+  const pad = config.configurable?.__pregel_scratchpad as { resume?: unknown[]; nullResume?: unknown } | undefined;
+  return scope.attempt.attempt === 1 && ((pad?.resume?.length ?? 0) > 0 || pad?.nullResume !== undefined);
 }
 
 /** Reads a tool's crash policy from its metadata, where `defineTool` and tool adapters put it. */
