@@ -1,0 +1,43 @@
+import type { SandboxProvider } from './sandbox.ts';
+import type { SandboxIdentity } from './sandbox-backend.ts';
+
+/** One sandbox that an instance keeps, for the operator's view. */
+export interface SandboxSummary {
+  readonly id: string;
+  readonly phase: 'active' | 'warm';
+  /** null = adopted, nobody of ours has used it yet. */
+  readonly identity: SandboxIdentity | null;
+  /** This instance is stopping it. */
+  readonly stopping: boolean;
+  readonly name: string;
+  /** Wall-clock milliseconds; 0 = unknown. */
+  readonly createdAt: number;
+  /** Milliseconds since its last use, or since it was parked. */
+  readonly idleMs: number;
+  readonly commands: number;
+}
+
+/** `refused`: a peer owns it, the store cannot tell, it is being stopped already, or it was used meanwhile. Nothing was stopped. */
+export type DestroyOutcome = 'destroyed' | 'refused' | 'unknown_id';
+
+/**
+ * A provider whose sandboxes live between turns: parked, reused, reaped, adopted. The single passes can be called by hand (an operator's
+ * command, a test); `start` runs them by the clock.
+ */
+export interface SandboxLifecycle extends SandboxProvider {
+  /** Adopts what an earlier process left, then renews, reconciles and reaps periodically. Idempotent. */
+  start(): Promise<void>;
+  /**
+   * Stops one sandbox of this instance, in whatever phase. Rejects when the stop itself failed; the sandbox may then still run and is
+   * adopted again by a later pass.
+   */
+  destroy(sandboxId: string): Promise<DestroyOutcome>;
+  /** Renews the lease of every active and warm sandbox, whatever the idle timeout. Never rejects. */
+  renew(): Promise<void>;
+  /** Adopts running containers that nobody owns. Never rejects. */
+  reconcile(): Promise<void>;
+  /** Stops what is idle or warm for too long; does nothing with an idle timeout of 0. Never rejects. */
+  reap(): Promise<void>;
+  /** What is kept right now. No I/O. */
+  list(): readonly SandboxSummary[];
+}
