@@ -359,6 +359,18 @@ describe('coming back to a stream', () => {
   });
 });
 
+describe('models', () => {
+  test('are listed without keys, addresses or classes', verifies('MISC-2', 'SEC-05'), async () => {
+    const text = await (await fetch(`${server.url}/api/models`)).text();
+    expect(JSON.parse(text)).toMatchObject({
+      models: [{ name: 'scripted', model: 'scripted', demo: false }],
+      token_usage: { enabled: true },
+    });
+    for (const secret of ['not-a-real-key', 'api_key', '127.0.0.1', 'base_url', 'openai'])
+      expect(text).not.toContain(secret);
+  });
+});
+
 describe('strangers', () => {
   test('other origins, rebound hosts and forms get nothing from the real server', verifies('SEC-02'), async () => {
     const call = (headers: Record<string, string>, body = '{}') =>

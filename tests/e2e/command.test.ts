@@ -215,7 +215,7 @@ describe('run', () => {
     expect(code).toBe(0);
   });
 
-  test('--json prints one event per line; exit codes tell the outcome', async () => {
+  test('--json prints one event per line; exit codes tell the outcome', verifies('CLI-2'), async () => {
     const good = await complete(['run', 'hello', '--json', '--thread', 'mine']);
     const events = good.stdout
       .trimEnd()

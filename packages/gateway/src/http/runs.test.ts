@@ -334,7 +334,7 @@ describe('streaming', () => {
 
   test(
     'a slow reader makes the source wait instead of filling memory, and is let go in the end',
-    verifies('RS-21'),
+    verifies('RS-21', 'ND-09'),
     async () => {
       const patient = await startFixture({ stalledMs: 300 });
       try {

@@ -221,7 +221,7 @@ describe('messages and facts', () => {
 });
 
 describe('about', () => {
-  test('models, assistants, info, documentation', async () => {
+  test('models, features, assistants, documentation', verifies('MISC-1', 'MISC-2'), async () => {
     expect((await send('GET', '/models')).body).toMatchObject({
       models: [{ name: 'demo', demo: true }],
       token_usage: { enabled: true },
@@ -243,7 +243,12 @@ describe('about', () => {
       requestBody: { content: { 'application/json': {} } },
     });
     expect(Object.keys(document.paths).length).toBeGreaterThan(25);
-    expect((await send('GET', '/features')).body).toMatchObject({ sandbox: { provider: 'files-only' } });
+    expect((await send('GET', '/features')).body).toMatchObject({
+      agents_api: { enabled: false },
+      browser_control: { enabled: false },
+      mcp_tasks: { enabled: false },
+      sandbox: { provider: 'files-only' },
+    });
   });
 
   test('the same surface stands below /api/langgraph', async () => {
