@@ -12,7 +12,7 @@ import {
 } from '@langchain/langgraph';
 import { describe, expect, test } from 'vitest';
 import { asCheckpointer, saverScene } from './fixture.ts';
-import type { ReindeerSaver } from './saver.ts';
+import { ReindeerSaver } from './saver.ts';
 
 const human = (id: string, content = id): HumanMessage => new HumanMessage({ id, content });
 const ai = (id: string, content = id): AIMessage => new AIMessage({ id, content });
@@ -88,6 +88,14 @@ describe.each(['sqlite', 'memory'] as const)('facts on %s', (kind) => {
       'no id yet',
     ]);
     expect(messages.every(({ message }) => 'id' in message && typeof message.id === 'string')).toBe(true);
+  });
+
+  test('a saver of a run that was not told its thread takes the first', async () => {
+    const threadId = scene().thread();
+    const { fence } = await scene().running({ threadId });
+    const saver = new ReindeerSaver({ store: scene().a.checkpoints, fence, surroundings: scene().surroundings });
+    await talk(saver, () => [ai('a1')]).invoke({ messages: [human('h1')] }, at(threadId));
+    expect(await scene().messageLine(threadId)).toBe('h1 a1');
   });
 
   test('without a run there are no facts', async () => {

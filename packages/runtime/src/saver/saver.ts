@@ -5,15 +5,9 @@ import {
   type Checkpoint,
   type CheckpointListOptions,
   type CheckpointMetadata,
-  type CheckpointPendingWrite,
   type CheckpointTuple,
-  compareWritesSortKeys,
-  getCheckpointId,
-  maxChannelVersion,
   type PendingWrite,
-  TASKS,
   WRITES_IDX_MAP,
-  writesSortKey,
 } from '@langchain/langgraph-checkpoint';
 import {
   type CheckpointPut,
@@ -27,15 +21,24 @@ import {
   ReindeerError,
   type Surroundings,
 } from '@reindeer/protocol';
-import { diffFacts, EMPTY_LIST, type MessageList, type MessageLists, readList } from './lists.ts';
+import { type Address, addressOf, configOf, missing, text } from './address.ts';
+import { diffFacts, EMPTY_LIST, type MessageList, readList } from './lists.ts';
 import { Packer } from './packer.ts';
+import { NOWHERE, type Position, Positions, positionOf, sendsOf } from './positions.ts';
+import { tupleOf } from './tuples.ts';
 import { factsOfWrites, isHidden, nodeOf } from './updates.ts';
+import { nextVersion } from './versions.ts';
+
+type Channel = CheckpointPut['channels'][number];
 
 export interface SaverOptions {
   readonly store: CheckpointStore;
   /** The right of the attempt that writes; null outside a run, where no facts are written. */
   readonly fence: Fence | null;
-  /** The only thread of this saver. Without it the saver serves any thread, and remembers nothing between calls. */
+  /**
+   * The only thread of this saver. Without it a saver of a run takes the first thread that it is asked for; one outside a run
+   * serves any thread, and remembers nothing between calls.
+   */
   readonly threadId?: string;
   readonly surroundings: Pick<Surroundings, 'clock' | 'random'>;
   /** Which node a task ran, as `AttemptContext.nameTask` noted it. */
@@ -43,18 +46,6 @@ export interface SaverOptions {
   /** Shared with the attempt's tool journal, so that a tool's message is serialized once. */
   readonly packer?: Packer;
 }
-
-/** What is remembered of a namespace: its newest checkpoint that passed through this saver. */
-interface Position {
-  readonly checkpointId: string;
-  readonly lists: MessageLists;
-  /** Value of `__pregel_tasks`: the Sends that the tasks of the next step come from. */
-  readonly sends: readonly unknown[];
-}
-
-const NOWHERE: Position = { checkpointId: '', lists: new Map(), sends: [] };
-/** Namespaces of finished sub-graphs are forgotten; one that is needed again is loaded. */
-const MAX_POSITIONS = 64;
 
 /**
  * LangGraph's checkpointer over a `CheckpointStore`, for one attempt of a run (D1, D3, D4).
@@ -69,12 +60,11 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
   readonly packer: Packer;
   readonly #store: CheckpointStore;
   readonly #fence: Fence | null;
-  readonly #threadId: string | null;
+  #threadId: string | null;
   readonly #surroundings: Pick<Surroundings, 'clock' | 'random'>;
   readonly #taskName: (taskId: string) => string | undefined;
   readonly #incremental: boolean;
-  /** By namespace, in order of last use. */
-  readonly #positions = new Map<string, Position>();
+  readonly #positions = new Positions();
 
   constructor(options: SaverOptions) {
     super();
@@ -87,13 +77,8 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
     this.packer = options.packer ?? new Packer();
   }
 
-  /**
-   * Versions grow in text order, and the random end keeps two branches of one parent from sharing a (channel, version). A version
-   * is the number of digits, the digits of a counter, the random end: short, because a checkpoint names a dozen.
-   */
   override getNextVersion(current: string | number | undefined): string {
-    const digits = (counterOf(current) + 1).toString(36);
-    return `${digits.length.toString(36)}${digits}${randomText(this.#surroundings.random.next())}`;
+    return nextVersion(current, this.#surroundings.random.next());
   }
 
   override async put(
@@ -102,49 +87,19 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
     metadata: CheckpointMetadata,
     newVersions: ChannelVersions,
   ): Promise<RunnableConfig> {
-    const { threadId, ns, checkpointId: parentId } = address(config);
-    const mine = threadId === this.#threadId;
+    const { threadId, ns, checkpointId: parentId } = addressOf(config);
+    const mine = this.#isMine(threadId);
     // Nothing is awaited when the parent is remembered, so that writes reach the store in the order of the calls.
-    const remembered = mine ? this.#remembered(ns, parentId) : undefined;
-    const before = remembered ?? (mine ? await this.#recall(threadId, ns, parentId) : NOWHERE);
-
-    const lists = new Map<string, MessageList>();
-    const facts: NewFact[] = [];
-    const lasting = mine && this.#incremental;
-    const pack = (value: unknown) => (lasting ? this.packer.packNew(value) : this.packer.pack(value));
-    const channels: CheckpointPut['channels'][number][] = [];
+    const remembered = mine ? this.#positions.at(ns, parentId) : NOWHERE;
+    const before = remembered ?? (await this.#recall({ threadId, ns, checkpointId: parentId }));
     const values = checkpoint.channel_values as Record<string, unknown>;
-    const isElsewhere = this.#enclosing(ns);
-    for (const name in values) {
-      const isNew = Object.hasOwn(newVersions, name);
-      const old = before.lists.get(name);
-      const version = String((isNew ? newVersions[name] : checkpoint.channel_versions[name]) ?? '');
-      if (!isNew && old !== undefined && old.version === version) {
-        lists.set(name, old);
-        continue;
-      }
-      const read = mine && !isHidden(name) ? readList(values[name], version, old, this.packer) : null;
-      if (read !== null) {
-        lists.set(name, read.list);
-        if (this.#fence !== null) {
-          facts.push(
-            ...diffFacts({
-              ns,
-              checkpointId: checkpoint.id,
-              before: old ?? EMPTY_LIST,
-              after: read.list,
-              keep: read.keep,
-              isElsewhere,
-            }),
-          );
-        }
-      }
-      if (!isNew) continue;
-      if (lasting && read !== null && old !== undefined && read.keep > 0) {
-        const tail = read.list.messages.slice(read.keep);
-        channels.push({ name, version, value: pack(tail), base: { version: old.version, keep: read.keep } });
-      } else channels.push({ name, version, value: pack(values[name]) });
-    }
+    const { lists, channels, facts } = mine
+      ? this.#difference(ns, before, checkpoint, newVersions)
+      : {
+          lists: new Map<string, MessageList>(),
+          channels: this.#wholeChannels(values, newVersions),
+          facts: [] as NewFact[],
+        };
     if (this.#fence !== null) facts.push(checkpointFact(ns, checkpoint.id, parentId, metadata));
 
     const { channel_values: _values, ...rest } = checkpoint;
@@ -160,16 +115,50 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
       facts,
       now: this.#surroundings.clock.now(),
     };
-    const whole = (): CheckpointPut => ({
-      ...input,
-      channels: channels.map(({ name, version }) => ({ name, version, value: this.packer.pack(values[name]) })),
-    });
     await this.#send(
       () => this.#store.put(input),
-      () => this.#store.put(whole()),
+      () => this.#store.put({ ...input, channels: this.#wholeChannels(values, newVersions) }),
     );
-    if (mine) this.#remember(ns, { checkpointId: checkpoint.id, lists, sends: sendsOf(values) });
-    return { configurable: { thread_id: threadId, checkpoint_ns: ns, checkpoint_id: checkpoint.id } };
+    if (mine) this.#positions.set(ns, { checkpointId: checkpoint.id, lists, sends: sendsOf(values) });
+    return configOf(threadId, ns, checkpoint.id);
+  }
+
+  /** What a checkpoint brings over its parent: values of channels, and what happened to the messages. */
+  #difference(ns: string, before: Position, checkpoint: Checkpoint, newVersions: ChannelVersions) {
+    const lists = new Map<string, MessageList>();
+    const channels: Channel[] = [];
+    const facts: NewFact[] = [];
+    const pack = (value: unknown) => (this.#incremental ? this.packer.packNew(value) : this.packer.pack(value));
+    const values = checkpoint.channel_values as Record<string, unknown>;
+    const isElsewhere = this.#positions.enclosing(ns);
+    for (const name in values) {
+      const isNew = Object.hasOwn(newVersions, name);
+      const old = before.lists.get(name);
+      const version = String((isNew ? newVersions[name] : checkpoint.channel_versions[name]) ?? '');
+      if (!isNew && old !== undefined && old.version === version) {
+        lists.set(name, old);
+        continue;
+      }
+      const read = isHidden(name) ? null : readList(values[name], version, old, this.packer);
+      if (read !== null) {
+        const { list: after, keep } = read;
+        lists.set(name, after);
+        const change = { ns, checkpointId: checkpoint.id, before: old ?? EMPTY_LIST, after, keep, isElsewhere };
+        if (this.#fence !== null) facts.push(...diffFacts(change));
+      }
+      if (!isNew) continue;
+      if (this.#incremental && read !== null && old !== undefined && read.keep > 0) {
+        const tail = read.list.messages.slice(read.keep);
+        channels.push({ name, version, value: pack(tail), base: { version: old.version, keep: read.keep } });
+      } else channels.push({ name, version, value: pack(values[name]) });
+    }
+    return { lists, channels, facts };
+  }
+
+  #wholeChannels(values: Record<string, unknown>, newVersions: ChannelVersions): Channel[] {
+    return Object.entries(newVersions)
+      .filter(([name]) => name in values)
+      .map(([name, version]) => ({ name, version: String(version), value: this.packer.pack(values[name]) }));
   }
 
   override async putWrites(
@@ -178,9 +167,9 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
     taskId: string,
     taskPath = '',
   ): Promise<void> {
-    const { threadId, ns, checkpointId } = address(config);
+    const { threadId, ns, checkpointId } = addressOf(config);
     if (checkpointId === null) throw missing('checkpoint_id', 'putWrites');
-    const lasting = threadId === this.#threadId && this.#incremental;
+    const lasting = this.#isMine(threadId) && this.#incremental;
     const rows = (onlyNew: boolean): CheckpointWriteRow[] =>
       writes.map(([channel, value], index) => ({
         index: WRITES_IDX_MAP[channel] ?? index,
@@ -218,11 +207,12 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
   override async getTuple(config: RunnableConfig): Promise<CheckpointTuple | undefined> {
     // Without a thread there is nothing to find; LangGraph asks so for graphs that keep no state.
     if (text(config.configurable?.thread_id) === null) return undefined;
-    const { threadId, ns, checkpointId } = address(config);
+    const { threadId, ns, checkpointId } = addressOf(config);
+    const mine = this.#isMine(threadId);
     const loaded = await this.#store.load({ threadId, ns, checkpointId });
     if (loaded === null) return undefined;
     const tuple = await this.#tuple(loaded, checkpointId === null ? undefined : config);
-    if (threadId === this.#threadId) this.#remember(ns, this.#positionOf(loaded.checkpointId, tuple.checkpoint));
+    if (mine) this.#positions.set(ns, positionOf(loaded.checkpointId, tuple.checkpoint, this.packer));
     return tuple;
   }
 
@@ -264,99 +254,26 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
     throw new ReindeerError('internal', 'The store misses a message although it was sent.');
   }
 
-  #remembered(ns: string, checkpointId: string | null): Position | undefined {
-    if (checkpointId === null) return NOWHERE;
-    const position = this.#positions.get(ns);
-    return position?.checkpointId === checkpointId ? position : undefined;
+  #isMine(threadId: string): boolean {
+    // A saver of a run without a thread belongs to the first that it is asked for.
+    if (this.#threadId === null && this.#fence !== null) this.#threadId = threadId;
+    return threadId === this.#threadId;
   }
 
-  #remember(ns: string, position: Position): void {
-    this.#positions.delete(ns);
-    this.#positions.set(ns, position);
-    if (this.#positions.size <= MAX_POSITIONS) return;
-    const oldest = [...this.#positions.keys()].find((key) => key !== '' && key !== ns);
-    if (oldest !== undefined) this.#positions.delete(oldest);
-  }
-
-  async #recall(threadId: string, ns: string, checkpointId: string | null): Promise<Position> {
+  async #recall({ threadId, ns, checkpointId }: Address): Promise<Position> {
     const loaded = await this.#store.load({ threadId, ns, checkpointId });
     if (loaded === null) return NOWHERE;
     const { checkpoint } = await this.#tuple(loaded, undefined);
-    return this.#positionOf(loaded.checkpointId, checkpoint);
+    return positionOf(loaded.checkpointId, checkpoint, this.packer);
   }
 
-  #positionOf(checkpointId: string, checkpoint: Checkpoint): Position {
-    const lists = new Map<string, MessageList>();
-    const values = checkpoint.channel_values as Record<string, unknown>;
-    for (const name in values) {
-      if (isHidden(name)) continue;
-      const read = readList(values[name], String(checkpoint.channel_versions[name] ?? ''), undefined, this.packer);
-      if (read !== null) lists.set(name, read.list);
-    }
-    return { checkpointId, lists, sends: sendsOf(values) };
-  }
-
-  /** Does a message stand in an enclosing namespace? Collected on the first question only. */
-  #enclosing(ns: string): (hash: string) => boolean {
-    if (ns === '') return () => false;
-    let hashes: Set<string> | undefined;
-    return (hash) => {
-      if (hashes === undefined) {
-        hashes = new Set();
-        for (let outer = ns; outer !== ''; ) {
-          outer = outer.slice(0, Math.max(0, outer.lastIndexOf('|')));
-          for (const list of this.#positions.get(outer)?.lists.values() ?? []) {
-            for (const known of list.known) hashes.add(known.hash);
-          }
-        }
-      }
-      return hashes.has(hash);
-    };
-  }
-
-  async #tuple(loaded: LoadedCheckpoint, config: RunnableConfig | undefined): Promise<CheckpointTuple> {
-    const { threadId, ns, checkpointId, parentId } = loaded;
-    const ordered = loaded.writes
-      .map((row) => ({ row, key: writesSortKey(row.taskPath, row.taskId, row.index) }))
-      .sort((a, b) => compareWritesSortKeys(a.key, b.key))
-      .map(({ row }) => row);
-    const texts = [
-      loaded.checkpoint,
-      loaded.metadata,
-      ...loaded.channels.map(({ json }) => json),
-      ...ordered.map((row) => (row.type === 'json' ? row.json : 'null')),
-    ];
-    const lasting = threadId === this.#threadId && this.#incremental;
-    const [rest, metadata, ...values] = await this.packer.unpackAll(texts, loaded.messages, lasting);
-    const checkpoint = { ...(rest as Checkpoint), channel_values: {} } as Checkpoint;
-    const channelValues = checkpoint.channel_values as Record<string, unknown>;
-    for (const [index, { name }] of loaded.channels.entries()) channelValues[name] = values[index];
-    const pendingWrites = ordered.map((row, index): CheckpointPendingWrite => {
-      const value = row.type === 'bytes' ? row.bytes : values[loaded.channels.length + index];
-      return [row.taskId, row.channel, value];
+  #tuple(loaded: LoadedCheckpoint, config: RunnableConfig | undefined): Promise<CheckpointTuple> {
+    return tupleOf(loaded, config, {
+      store: this.#store,
+      packer: this.packer,
+      areStored: this.#incremental && loaded.threadId === this.#threadId,
+      nextVersion: () => this.getNextVersion(undefined),
     });
-    if (checkpoint.v < 4 && parentId !== null) await this.#migrateSends(checkpoint, threadId, ns, parentId);
-    const at = (id: string): RunnableConfig => ({
-      configurable: { thread_id: threadId, checkpoint_ns: ns, checkpoint_id: id },
-    });
-    return {
-      config: config ?? at(checkpointId),
-      checkpoint,
-      metadata: metadata as CheckpointMetadata,
-      ...(parentId === null ? {} : { parentConfig: at(parentId) }),
-      pendingWrites,
-    };
-  }
-
-  /** Checkpoints of LangGraph's old formats keep their Sends among the writes of the parent. */
-  async #migrateSends(checkpoint: Checkpoint, threadId: string, ns: string, parentId: string): Promise<void> {
-    const parent = await this.#store.load({ threadId, ns, checkpointId: parentId });
-    const tuple = parent === null ? undefined : await this.#tuple(parent, undefined);
-    const sends = (tuple?.pendingWrites ?? []).filter(([, channel]) => channel === TASKS).map(([, , value]) => value);
-    (checkpoint.channel_values as Record<string, unknown>)[TASKS] = sends;
-    const versions = Object.values(checkpoint.channel_versions);
-    (checkpoint.channel_versions as Record<string, string | number>)[TASKS] =
-      versions.length > 0 ? maxChannelVersion(...versions) : this.getNextVersion(undefined);
   }
 }
 
@@ -377,43 +294,4 @@ function checkpointFact(
       step: Number(metadata.step),
     },
   };
-}
-
-const text = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
-
-function address(config: RunnableConfig): {
-  readonly threadId: string;
-  readonly ns: string;
-  readonly checkpointId: string | null;
-} {
-  const configurable = (config.configurable ?? {}) as Record<string, unknown>;
-  const threadId = text(configurable.thread_id);
-  if (threadId === null) throw missing('thread_id', 'a checkpointer');
-  const ns = typeof configurable.checkpoint_ns === 'string' ? configurable.checkpoint_ns : '';
-  return { threadId, ns, checkpointId: text(getCheckpointId(config)) };
-}
-
-function missing(key: string, who: string): ReindeerError {
-  return new ReindeerError('bad_request', `"${key}" is missing: pass it as config.configurable.${key} to use ${who}.`, {
-    detail: { field: `configurable.${key}` },
-  });
-}
-
-function sendsOf(values: Record<string, unknown>): readonly unknown[] {
-  const sends = values[TASKS];
-  return Array.isArray(sends) ? sends : [];
-}
-
-function counterOf(version: string | number | undefined): number {
-  if (version === undefined) return 0;
-  if (typeof version === 'number') return version;
-  return Number.parseInt(version.slice(1, 1 + Number.parseInt(version.slice(0, 1), 36)), 36);
-}
-
-const RANDOM_SPACE = 36 ** 5;
-
-function randomText(fraction: number): string {
-  return Math.floor(fraction * RANDOM_SPACE)
-    .toString(36)
-    .padStart(5, '0');
 }
