@@ -1,3 +1,4 @@
+import { type ErrorOptions, ReindeerError } from '@reindeer/protocol';
 import {
   type Compilable,
   type CompiledQuery,
@@ -17,8 +18,9 @@ import type { Database } from './schema.ts';
  *
  * A *statement* is written once through Kysely with placeholders for its parameters, compiled once per dialect, and prepared
  * once per connection: a call costs no query building. A *script* is one unit of work, `(tx, input) => Promise<output>`; it
- * is registered by name in `scripts.ts` and runs where the connection lives, as one savepoint. A script may await
- * nothing but its `tx`: it shares one transaction with its neighbours, and an outside wait would hold them all.
+ * is registered by name in `scripts.ts` and runs where the connection lives: on SQLite as one savepoint of a shared transaction, on
+ * Postgres as a transaction of its own. A script may await nothing but its `tx`: an outside wait would hold its neighbours,
+ * or its locks. It may be run again from its beginning, so it changes nothing but the database.
  */
 
 /** What a column can hold. Times are integers (milliseconds), flags are 0 and 1, structured values are JSON text. */
@@ -35,6 +37,22 @@ export interface Tx {
   run<P extends object>(statement: Statement<P, unknown>, params: P): Promise<number>;
   /** Notes that facts were appended; told to listeners once per flush and thread, after the commit (D3). */
   appended(threadId: string, head: number): void;
+  /**
+   * True = transactions run one after another: nothing that a script has read changes before its end. False = others run beside it,
+   * each statement sees what was committed before it began, and a script locks what must not change under it. Rows are locked
+   * in one order everywhere: runs, leases, thread keys, threads.
+   */
+  readonly serial: boolean;
+}
+
+/**
+ * Thrown by a script whose write met a row that it could not see when it decided, because another transaction had not ended. The
+ * whole script is run again, a few times, and decides anew; after that it is the conflict that it says (RA-12).
+ */
+export class Overtaken extends ReindeerError {
+  constructor(message: string, options: ErrorOptions = {}) {
+    super('conflict', message, options);
+  }
 }
 
 /** A unit of work; see above. */

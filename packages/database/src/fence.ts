@@ -5,24 +5,42 @@ import { defineStatement, type Tx } from './executor.ts';
 /**
  * The one conditional update with which every transaction of a holder begins (D1). A takeover writes a new token on the same row,
  * so the two cannot both pass: with a stale token nothing matches, and the caller must write nothing (RL-08, RL-32).
- * It assigns the token to itself: that takes the row's lock, and SQLite leaves a page alone whose bytes do not change.
+ * It assigns the token to itself: that takes the row's lock, and SQLite leaves a page alone whose bytes do not change. Postgres
+ * would write a new version of the row every time; there the lock of an update is taken without one, under the same condition.
  */
-const fence = defineStatement((db, p: { runId: string; token: string }) =>
-  db
-    .updateTable('runs')
-    .set({ token: sql<string>`token` })
-    .where('run_id', '=', p.runId)
-    .where('token', '=', p.token)
-    .where('acknowledged', '=', 0),
+const fence = defineStatement((db, p: { runId: string; token: string }, dialect) =>
+  dialect.name === 'sqlite'
+    ? db
+        .updateTable('runs')
+        .set({ token: sql<string>`token` })
+        .where('run_id', '=', p.runId)
+        .where('token', '=', p.token)
+        .where('acknowledged', '=', 0)
+    : db
+        .selectFrom('runs')
+        .select('run_id')
+        .where('run_id', '=', p.runId)
+        .where('token', '=', p.token)
+        .where('acknowledged', '=', 0)
+        .forNoKeyUpdate(),
 );
-const fenceOfThread = defineStatement((db, p: { runId: string; token: string; threadId: string }) =>
-  db
-    .updateTable('runs')
-    .set({ token: sql<string>`token` })
-    .where('run_id', '=', p.runId)
-    .where('token', '=', p.token)
-    .where('thread_id', '=', p.threadId)
-    .where('acknowledged', '=', 0),
+const fenceOfThread = defineStatement((db, p: { runId: string; token: string; threadId: string }, dialect) =>
+  dialect.name === 'sqlite'
+    ? db
+        .updateTable('runs')
+        .set({ token: sql<string>`token` })
+        .where('run_id', '=', p.runId)
+        .where('token', '=', p.token)
+        .where('thread_id', '=', p.threadId)
+        .where('acknowledged', '=', 0)
+    : db
+        .selectFrom('runs')
+        .select('run_id')
+        .where('run_id', '=', p.runId)
+        .where('token', '=', p.token)
+        .where('thread_id', '=', p.threadId)
+        .where('acknowledged', '=', 0)
+        .forNoKeyUpdate(),
 );
 
 /**

@@ -31,6 +31,8 @@ export const META = {
   open: 'open',
   /** Present in a backup: whoever opens it continues a history that may differ from the one that clients saw. */
   restored: 'restored',
+  /** Of a database that several instances share. */
+  databaseId: 'database_id',
 } as const;
 
 export async function readMeta(tx: Tx, name: string): Promise<string | null> {
@@ -89,6 +91,18 @@ function sameBoot(before: string | null, now: string | null): boolean {
   return before === now;
 }
 
+export interface JoinInput {
+  /** Identity of the data behind the connection: another server, a copy, or a standby that took over is another one. */
+  readonly history: string;
+  /** Used when the database has no epoch yet, or its sequence numbers may have been given out before. */
+  readonly freshEpoch: string;
+  /** Used when the database has no id yet. */
+  readonly freshDatabaseId: string;
+  /** Of this instance; no other living one has it. */
+  readonly instanceId: string;
+  readonly ownerSuffix: string;
+}
+
 export const databaseScripts = {
   'database.open': defineScript('database.open', 'durable', async (tx, input: OpenInput): Promise<Identity> => {
     const epoch = decideEpoch(
@@ -110,6 +124,27 @@ export const databaseScripts = {
     const dead = await tx.all(owners, { owner });
     return { epoch, instanceId, owner, deadOwners: dead.flatMap((row) => (row.owner === null ? [] : [row.owner])) };
   }),
+  /**
+   * One of several instances opens the database they share. Every commit is on the disk of the server before it is answered, so that a
+   * crash loses no number; but a restored copy, or a standby that had not received everything, continues an older history (D3).
+   */
+  'database.join': defineScript(
+    'database.join',
+    'durable',
+    async (tx, input: JoinInput): Promise<Identity & { readonly databaseId: string }> => {
+      const { history, instanceId } = input;
+      const stored = await readMeta(tx, META.epoch);
+      const epoch = stored !== null && (await readMeta(tx, META.boot)) === history ? stored : input.freshEpoch;
+      const databaseId = (await readMeta(tx, META.databaseId)) ?? input.freshDatabaseId;
+      const owner = `${instanceId}:${input.ownerSuffix}`;
+      await writeMeta(tx, META.epoch, epoch);
+      await writeMeta(tx, META.boot, history);
+      await writeMeta(tx, META.databaseId, databaseId);
+      const others = await tx.all(owners, { owner });
+      const dead = others.flatMap((row) => (row.owner?.startsWith(`${instanceId}:`) === true ? [row.owner] : []));
+      return { epoch, instanceId, owner, deadOwners: [instanceId, ...dead], databaseId };
+    },
+  ),
   /** The last write of a clean stop. */
   'database.close': defineScript('database.close', 'durable', async (tx, _input: object): Promise<void> => {
     await writeMeta(tx, META.open, null);

@@ -10,6 +10,11 @@ export function texts(dialect: Dialect, json: string): RawBuilder<string> {
     : sql<string>`(select jsonb_array_elements_text(${json}::jsonb))`;
 }
 
+/** A parameter in a place that does not tell its type, as in `x is null`. */
+export function typed<T>(dialect: Dialect, value: T, type: 'text' | 'bigint' | 'bytea'): RawBuilder<T> {
+  return dialect.name === 'sqlite' ? sql<T>`${value}` : sql<T>`cast(${value} as ${sql.raw(type)})`;
+}
+
 /** The larger of two numbers. */
 export function greatest(dialect: Dialect, a: RawBuilder<number>, b: RawBuilder<number>): RawBuilder<number> {
   return dialect.name === 'sqlite' ? sql<number>`max(${a}, ${b})` : sql<number>`greatest(${a}, ${b})`;

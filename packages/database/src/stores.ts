@@ -15,14 +15,19 @@ export function threadStore(call: Call): ThreadStore {
   };
 }
 
-/** @param first as `call`, ahead of what waits: for renewals */
-export function runStore(call: Call, first: Call): RunStore {
+/** @param first as `call`, ahead of what waits: for renewals
+ * @param renew where a renewal is more than one call */
+export function runStore(
+  call: Call,
+  first: Call,
+  renew: RunStore['renew'] = (input) => first('runs.renew', input),
+): RunStore {
   return {
     admit: (input) => call('runs.admit', input),
     start: (input) => call('runs.start', input),
     finalize: (input) => call('runs.finalize', input),
     requestCancel: (input) => call('runs.requestCancel', input),
-    renew: (input) => first('runs.renew', input),
+    renew,
     claimOrphans: (input) => call('runs.claimOrphans', input),
     get: (runId) => call('runs.get', { runId }),
     list: (input) => call('runs.list', input),

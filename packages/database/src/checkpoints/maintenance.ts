@@ -2,7 +2,7 @@ import { type CheckpointStore, type Fenced, ReindeerError } from '@reindeer/prot
 import { sql } from 'kysely';
 import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { fenceRun } from '../fence.ts';
-import { findThreadKey } from '../keys.ts';
+import { lockThreadKey } from '../keys.ts';
 import { idToBytes } from './ids.ts';
 import { checkpointAt, findNamespace, findRunKey, namespacesOf } from './statements.ts';
 import { sweep } from './sweep.ts';
@@ -49,7 +49,7 @@ export const rollback = defineScript(
   'durable',
   async (tx, { fence, threadId, checkpointId }: Input<'rollback'>): Promise<Fenced<object>> => {
     if (!(await fenceRun(tx, fence, threadId))) return { outcome: 'fenced' };
-    const key = await findThreadKey(tx, threadId);
+    const key = await lockThreadKey(tx, threadId);
     if (checkpointId !== '' && !(await exists(tx, key, checkpointId))) {
       throw new ReindeerError(
         'precondition_failed',
@@ -88,7 +88,7 @@ export const prune = defineScript(
         detail: { field: 'keep' },
       });
     }
-    const key = await findThreadKey(tx, threadId);
+    const key = await lockThreadKey(tx, threadId);
     if (key === null) return 0;
     let removed = 0;
     for (const { ns_key: nsKey } of await tx.all(namespacesOf, { key })) {
@@ -107,7 +107,7 @@ export const remove = defineScript(
   'checkpoints.deleteThread',
   'write',
   async (tx, { threadId }: { readonly threadId: string }): Promise<void> => {
-    const key = await findThreadKey(tx, threadId);
+    const key = await lockThreadKey(tx, threadId);
     if (key === null) return;
     await deleteCheckpointRows(tx, key);
     await sweep(tx, key);

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { defineStatement, type Tx } from '../executor.ts';
+import { typed } from '../sql.ts';
 
 const findNs = defineStatement((db, p: { key: number; ns: string }) =>
   db.selectFrom('checkpoint_namespaces').select('ns_key').where('thread_key', '=', p.key).where('ns', '=', p.ns),
@@ -152,6 +153,7 @@ export const listCheckpoints = defineStatement(
       afterNs: number;
       limit: number;
     },
+    dialect,
   ) =>
     db
       .selectFrom('checkpoints as c')
@@ -167,12 +169,12 @@ export const listCheckpoints = defineStatement(
         'c.head',
         'c.metadata',
       ])
-      .where(sql<boolean>`(${p.threadId} is null or t.thread_id = ${p.threadId})`)
-      .where(sql<boolean>`(${p.ns} is null or n.ns = ${p.ns})`)
-      .where(sql<boolean>`(${p.checkpointId} is null or c.checkpoint_id = ${p.checkpointId})`)
-      .where(sql<boolean>`(${p.before} is null or c.checkpoint_id < ${p.before})`)
+      .where(sql<boolean>`(${typed(dialect, p.threadId, 'text')} is null or t.thread_id = ${p.threadId})`)
+      .where(sql<boolean>`(${typed(dialect, p.ns, 'text')} is null or n.ns = ${p.ns})`)
+      .where(sql<boolean>`(${typed(dialect, p.checkpointId, 'bytea')} is null or c.checkpoint_id = ${p.checkpointId})`)
+      .where(sql<boolean>`(${typed(dialect, p.before, 'bytea')} is null or c.checkpoint_id < ${p.before})`)
       .where(
-        sql<boolean>`(${p.afterId} is null or c.checkpoint_id < ${p.afterId} or (c.checkpoint_id = ${p.afterId} and c.ns_key > ${p.afterNs}))`,
+        sql<boolean>`(${typed(dialect, p.afterId, 'bytea')} is null or c.checkpoint_id < ${p.afterId} or (c.checkpoint_id = ${p.afterId} and c.ns_key > ${p.afterNs}))`,
       )
       .orderBy('c.checkpoint_id', 'desc')
       .orderBy('c.ns_key')

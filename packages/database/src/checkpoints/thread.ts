@@ -1,7 +1,7 @@
 import { ReindeerError } from '@reindeer/protocol';
 import { type Kysely, sql } from 'kysely';
 import { defineStatement, type Tx } from '../executor.ts';
-import { findThreadKey, threadKey } from '../keys.ts';
+import { lockThreadKey, threadKey } from '../keys.ts';
 import type { Database } from '../schema.ts';
 import { namespaceKey, namespacesOf } from './statements.ts';
 
@@ -80,7 +80,7 @@ export async function deleteCheckpointRows(tx: Tx, key: number): Promise<void> {
 
 /** Deletes the checkpoints and messages of a thread. */
 export async function deleteThreadContent(tx: Tx, threadId: string): Promise<void> {
-  const key = await findThreadKey(tx, threadId);
+  const key = await lockThreadKey(tx, threadId);
   if (key === null) return;
   await deleteCheckpointRows(tx, key);
   await tx.run(deleteMessages, { key });
@@ -91,7 +91,7 @@ export async function deleteThreadContent(tx: Tx, threadId: string): Promise<voi
  * @throws ReindeerError `conflict` when the other thread has some
  */
 export async function copyThreadContent(tx: Tx, fromThreadId: string, toThreadId: string): Promise<void> {
-  const from = await findThreadKey(tx, fromThreadId);
+  const from = await lockThreadKey(tx, fromThreadId);
   if (from === null) return;
   const to = await threadKey(tx, toThreadId);
   if ((await tx.first(hasContent, { key: to })) !== undefined) {

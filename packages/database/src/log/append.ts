@@ -9,8 +9,10 @@ import { compactFact } from './compact.ts';
 const KEY_BYTES = 12;
 
 /** Locks the thread's counter row until the end of the transaction, so that numbers are dense under any concurrency. */
-const lockHead = defineStatement((db, p: { key: number }) =>
-  db.updateTable('thread_keys').set({ head: sql<number>`head` }).where('thread_key', '=', p.key).returning('head'),
+const lockHead = defineStatement((db, p: { key: number }, dialect) =>
+  dialect.name === 'sqlite'
+    ? db.updateTable('thread_keys').set({ head: sql<number>`head` }).where('thread_key', '=', p.key).returning('head')
+    : db.selectFrom('thread_keys').select('head').where('thread_key', '=', p.key).forNoKeyUpdate(),
 );
 const setHead = defineStatement((db, p: { key: number; head: number }) =>
   db.updateTable('thread_keys').set({ head: p.head }).where('thread_key', '=', p.key),

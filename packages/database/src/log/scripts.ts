@@ -3,6 +3,7 @@ import { sql } from 'kysely';
 import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { fenceRun } from '../fence.ts';
 import { resolveReferences } from '../references.ts';
+import { typed } from '../sql.ts';
 import { appendFacts } from './append.ts';
 import { expandFact } from './compact.ts';
 
@@ -74,7 +75,7 @@ interface MessageRange {
   readonly limit: number;
 }
 const messageRange = (direction: 'asc' | 'desc') =>
-  defineStatement((db, p: MessageRange) =>
+  defineStatement((db, p: MessageRange, dialect) =>
     db
       .selectFrom('facts')
       .leftJoin('run_keys', 'run_keys.run_key', 'facts.run_key')
@@ -83,7 +84,7 @@ const messageRange = (direction: 'asc' | 'desc') =>
       .where('facts.is_message', '=', 1)
       .where('facts.seq', '<', p.before)
       .where('facts.seq', '>', p.after)
-      .where(sql<boolean>`(${p.runKey} is null or facts.run_key = ${p.runKey})`)
+      .where(sql<boolean>`(${typed(dialect, p.runKey, 'bigint')} is null or facts.run_key = ${p.runKey})`)
       .orderBy('facts.seq', direction)
       .limit(p.limit),
   );

@@ -1,12 +1,22 @@
-import { type Admission, type AdmissionResult, isTerminal, ReindeerError, type RunStatus } from '@reindeer/protocol';
+import {
+  type Admission,
+  type AdmissionResult,
+  isTerminal,
+  ReindeerError,
+  type Run,
+  type RunStatus,
+} from '@reindeer/protocol';
 import { sql } from 'kysely';
-import { defineScript, defineStatement, type Tx } from '../executor.ts';
+import { defineScript, defineStatement, Overtaken, type Tx } from '../executor.ts';
 import { insertThread, ownerOfThread } from '../threads/statements.ts';
 import { reportRun } from './report.ts';
 import { findRun } from './rows.ts';
 
 /** The text of a superseded row until its holder finalizes it. */
 const SUPERSEDED = 'Cancelled by newer run';
+
+/** Tells these locks from others of the database. */
+const ADMISSION_LOCK = 0x52_41_01;
 
 const byKey = defineStatement((db, p: { userId: string; key: string }) =>
   db
@@ -86,6 +96,47 @@ const insertLease = defineStatement((db, p: { runId: string; expiresAt: number }
   db.insertInto('run_leases').values({ run_id: p.runId, expires_at: p.expiresAt }),
 );
 
+/** One admission to a thread at a time. Taken first of all locks, by admissions only. */
+const lockAdmissions = defineStatement((db, p: { threadId: string }) =>
+  db.selectNoFrom(sql`pg_advisory_xact_lock(${sql.lit(ADMISSION_LOCK)}, hashtext(${p.threadId}))`.as('locked')),
+);
+const lockHolders = defineStatement((db, p: { threadId: string }) =>
+  db
+    .selectFrom('runs')
+    .select('run_id')
+    .where('thread_id', '=', p.threadId)
+    .where('acknowledged', '=', 0)
+    .orderBy('admission')
+    .forNoKeyUpdate(),
+);
+const lockLeases = defineStatement((db, p: { threadId: string }) =>
+  db
+    .selectFrom('run_leases')
+    .select('run_id')
+    .where('run_id', 'in', (eb) =>
+      eb
+        .selectFrom('runs')
+        .select('runs.run_id')
+        .where('runs.thread_id', '=', p.threadId)
+        .where('runs.acknowledged', '=', 0),
+    )
+    .forNoKeyUpdate(),
+);
+
+/**
+ * Holds still what the decision of an admission rests on: other admissions to the thread, the rows of its runs, their leases. What
+ * is read afterwards stays true until the end of the transaction.
+ */
+async function holdStill(tx: Tx, threadId: string): Promise<void> {
+  if (tx.serial) return;
+  const locks = [
+    tx.first(lockAdmissions, { threadId }),
+    tx.all(lockHolders, { threadId }),
+    tx.all(lockLeases, { threadId }),
+  ];
+  await Promise.all(locks);
+}
+
 /** Deletes a run's row with its details and lease; its facts stay. */
 export async function deleteRun(tx: Tx, runId: string): Promise<void> {
   await tx.run(deleteRow, { runId });
@@ -106,6 +157,7 @@ const deleteLease = defineStatement((db, p: { runId: string }) =>
  */
 export const admit = defineScript('runs.admit', 'durable', async (tx, input: Admission): Promise<AdmissionResult> => {
   const { runId, threadId, userId, now } = input;
+  await holdStill(tx, threadId);
   if (input.idempotencyKey !== null) {
     const known = await tx.first(byKey, { userId, key: input.idempotencyKey });
     if (known !== undefined) {
@@ -143,7 +195,7 @@ export const admit = defineScript('runs.admit', 'durable', async (tx, input: Adm
   for (const older of superseded) await tx.run(supersede, { runId: older, action, error: SUPERSEDED, now });
   if (threadOwner === null) await insertThread(tx, { threadId, userId, metadata: {}, title: null, now });
   if ((await tx.run(insertRun, input)) === 0)
-    throw new ReindeerError('conflict', `The run id ${runId} exists already.`, { detail: { runId } });
+    throw new Overtaken(`The run id ${runId}, or its idempotency key, exists already.`, { detail: { runId } });
   await tx.run(insertDetails, {
     ...input,
     request: JSON.stringify(input.request),
@@ -154,6 +206,10 @@ export const admit = defineScript('runs.admit', 'durable', async (tx, input: Adm
   const run = await findRun(tx, runId);
   if (run === null) throw new ReindeerError('internal', 'An admitted run cannot be read back.');
   if (run.kind === 'run') await reportRun(tx, run, now);
-  const runs = await Promise.all(superseded.map((older) => findRun(tx, older)));
-  return { outcome: 'admitted', run, superseded: runs.filter((older) => older !== null) };
+  const replaced: Run[] = [];
+  for (const older of superseded) {
+    const row = await findRun(tx, older);
+    if (row !== null) replaced.push(row);
+  }
+  return { outcome: 'admitted', run, superseded: replaced };
 });

@@ -1,6 +1,6 @@
 import type { LeaseHolder, RenewOutcome, Run, RunStore } from '@reindeer/protocol';
 import { sql } from 'kysely';
-import { defineScript, defineStatement } from '../executor.ts';
+import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { greatest, texts } from '../sql.ts';
 import { findRun, toCancelAction } from './rows.ts';
 
@@ -47,34 +47,92 @@ const holdersNow = defineStatement((db, p: { runIds: string }, dialect) =>
     .where('acknowledged', '=', 0),
 );
 
+/**
+ * A renewal and a takeover of one run meet at its lease: both lock that row first, and only then look at the other's. So a renewal
+ * waits for no row of `runs`, whoever holds it, and a takeover never overlooks a renewal (RL-17, RL-19).
+ */
+const lockFreeLeases = defineStatement((db, p: { runIds: string }, dialect) =>
+  db
+    .selectFrom('run_leases')
+    .select('run_id')
+    .where('run_id', 'in', texts(dialect, p.runIds))
+    .forNoKeyUpdate()
+    .skipLocked(),
+);
+
+/** Renews those of `inReach`; null = all. The others, as far as they still stand, are busy. */
+async function renewHolders(
+  tx: Tx,
+  asked: readonly LeaseHolder[],
+  inReach: ReadonlySet<string> | null,
+): Promise<Map<string, RenewOutcome>> {
+  const holders: Holders = asked.map((holder) => ({
+    r: holder.runId,
+    t: holder.token,
+    e: holder.expiresAt,
+    i: holder.allowInterrupted ? 1 : 0,
+  }));
+  const reached = inReach === null ? holders : holders.filter((holder) => inReach.has(holder.r));
+  const renewed = new Map(
+    (await tx.all(renewLeases, { holders: JSON.stringify(reached) })).map((row) => [row.run_id, row.expires_at]),
+  );
+  const rows = new Map(
+    (await tx.all(holdersNow, { runIds: JSON.stringify(holders.map((holder) => holder.r)) })).map((row) => [
+      row.run_id,
+      row,
+    ]),
+  );
+  const outcomes = new Map<string, RenewOutcome>();
+  for (const { runId, token, allowInterrupted } of asked) {
+    const row = rows.get(runId);
+    const expiresAt = renewed.get(runId);
+    if (row === undefined || row.token !== token) outcomes.set(runId, { outcome: 'lost' });
+    else if (expiresAt !== undefined)
+      outcomes.set(runId, { outcome: 'renewed', expiresAt, cancelAction: toCancelAction(row.cancel_action) });
+    else if (row.status === 'interrupted' && !allowInterrupted) outcomes.set(runId, { outcome: 'interrupted' });
+    else outcomes.set(runId, { outcome: 'busy' });
+  }
+  return outcomes;
+}
+
 export const renew = defineScript(
   'runs.renew',
   'write',
-  async (tx, input: { readonly holders: readonly LeaseHolder[] }): Promise<Map<string, RenewOutcome>> => {
-    const holders: Holders = input.holders.map((holder) => ({
-      r: holder.runId,
-      t: holder.token,
-      e: holder.expiresAt,
-      i: holder.allowInterrupted ? 1 : 0,
-    }));
-    const renewed = new Map(
-      (await tx.all(renewLeases, { holders: JSON.stringify(holders) })).map((row) => [row.run_id, row.expires_at]),
-    );
-    const rows = new Map(
-      (await tx.all(holdersNow, { runIds: JSON.stringify(holders.map((holder) => holder.r)) })).map((row) => [
-        row.run_id,
-        row,
-      ]),
-    );
-    const outcomes = new Map<string, RenewOutcome>();
-    for (const { runId, token } of input.holders) {
-      const row = rows.get(runId);
-      const expiresAt = renewed.get(runId);
-      if (row === undefined || row.token !== token) outcomes.set(runId, { outcome: 'lost' });
-      else if (expiresAt === undefined) outcomes.set(runId, { outcome: 'interrupted' });
-      else outcomes.set(runId, { outcome: 'renewed', expiresAt, cancelAction: toCancelAction(row.cancel_action) });
+  async (tx, { holders }: { readonly holders: readonly LeaseHolder[] }): Promise<Map<string, RenewOutcome>> => {
+    if (tx.serial) return renewHolders(tx, holders, null);
+    const runIds = JSON.stringify(holders.map((holder) => holder.runId));
+    const free = await tx.all(lockFreeLeases, { runIds });
+    return renewHolders(tx, holders, new Set(free.map((row) => row.run_id)));
+  },
+);
+
+const limitWait = defineStatement((db, _p: object) =>
+  db.selectNoFrom(sql`set_config('lock_timeout', ${sql.lit(`${BUSY_WAIT_MS}ms`)}, true)`.as('limit')),
+);
+const lockRun = defineStatement((db, p: { runId: string }) =>
+  db.selectFrom('runs').select('run_id').where('run_id', '=', p.runId).forNoKeyUpdate(),
+);
+const lockLease = defineStatement((db, p: { runId: string }) =>
+  db.selectFrom('run_leases').select('run_id').where('run_id', '=', p.runId).forNoKeyUpdate(),
+);
+/** How long one renewal waits for whoever holds its row, in milliseconds. */
+const BUSY_WAIT_MS = 150;
+
+/** One that was busy: waits a little for its row, and makes the lease again where it is missing. */
+export const renewOne = defineScript(
+  'runs.renewOne',
+  'write',
+  async (tx, { holder }: { readonly holder: LeaseHolder }): Promise<RenewOutcome> => {
+    const { runId } = holder;
+    if (!tx.serial) {
+      await tx.first(limitWait, {});
+      // Without its row the lease has nothing to lock, and the run's own row keeps a takeover away.
+      if ((await tx.first(lockLease, { runId })) === undefined) {
+        await tx.first(lockRun, { runId });
+        await tx.first(lockLease, { runId });
+      }
     }
-    return outcomes;
+    return (await renewHolders(tx, [holder], null)).get(runId) ?? { outcome: 'lost' };
   },
 );
 
@@ -98,7 +156,9 @@ const orphans = defineStatement((db, p: Orphanhood & { skip: string; limit: numb
     )
     .where('runs.run_id', 'not in', texts(dialect, p.skip))
     .orderBy('runs.admission')
-    .limit(p.limit),
+    .limit(p.limit)
+    // Several sweepers at once share the orphans out, and nobody waits for a row that somebody holds.
+    .$if(dialect.name === 'postgres', (query) => query.forNoKeyUpdate('runs').skipLocked()),
 );
 /** The condition stands in the write itself: a row that was renewed after the scan is left alone (RL-17, RL-19). */
 const claim = defineStatement((db, p: Orphanhood & { runId: string; owner: string; token: string }, dialect) =>
@@ -135,22 +195,48 @@ const setLease = defineStatement((db, p: { runId: string; expiresAt: number }) =
     .onConflict((c) => c.column('run_id').doUpdateSet({ expires_at: p.expiresAt })),
 );
 
+const lockFreeLease = defineStatement((db, p: { runId: string }) =>
+  db.selectFrom('run_leases').select('run_id').where('run_id', '=', p.runId).forNoKeyUpdate().skipLocked(),
+);
+const leaseOf = defineStatement((db, p: { runId: string }) =>
+  db.selectFrom('run_leases').select('run_id').where('run_id', '=', p.runId),
+);
+
+/** Locks a candidate's lease; false = somebody is renewing it. One that has none is held by its row in `runs`. */
+async function lockForTakeover(tx: Tx, runId: string): Promise<boolean> {
+  if (tx.serial || (await tx.first(lockFreeLease, { runId })) !== undefined) return true;
+  return (await tx.first(leaseOf, { runId })) === undefined;
+}
+
+/** Looks again when candidates were lost to others, at most this many times. */
+const CLAIM_PASSES = 3;
+
 export const claimOrphans = defineScript(
   'runs.claimOrphans',
   'durable',
   async (tx, input: Input<'claimOrphans'>): Promise<{ readonly run: Run; readonly token: string }[]> => {
     const { owner, tokens, leaseExpiresAt, graceMs, skipRunIds, now } = input;
     const deadOwners = JSON.stringify(input.deadOwners);
-    const skip = JSON.stringify(skipRunIds);
-    const found = await tx.all(orphans, { deadOwners, graceMs, now, skip, limit: tokens.length });
     const claimed: { run: Run; token: string }[] = [];
-    for (const { run_id: runId } of found) {
-      const token = tokens[claimed.length];
-      if (token === undefined) break;
-      if ((await tx.run(claim, { deadOwners, graceMs, now, runId, owner, token })) === 0) continue;
-      await tx.run(setLease, { runId, expiresAt: leaseExpiresAt });
-      const run = await findRun(tx, runId);
-      if (run !== null) claimed.push({ run, token });
+    for (let pass = 0; pass < CLAIM_PASSES && claimed.length < tokens.length; pass += 1) {
+      const limit = tokens.length - claimed.length;
+      const skip = JSON.stringify([...skipRunIds, ...claimed.map(({ run }) => run.runId)]);
+      const found = await tx.all(orphans, { deadOwners, graceMs, now, skip, limit });
+      let lost = 0;
+      for (const { run_id: runId } of found) {
+        const token = tokens[claimed.length] ?? '';
+        const taken =
+          (await lockForTakeover(tx, runId)) &&
+          (await tx.run(claim, { deadOwners, graceMs, now, runId, owner, token })) === 1;
+        if (!taken) {
+          lost += 1;
+          continue;
+        }
+        await tx.run(setLease, { runId, expiresAt: leaseExpiresAt });
+        const run = await findRun(tx, runId);
+        if (run !== null) claimed.push({ run, token });
+      }
+      if (lost === 0) break;
     }
     return claimed;
   },

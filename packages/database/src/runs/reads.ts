@@ -1,15 +1,16 @@
 import type { Run, RunStatus } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineScript, defineStatement } from '../executor.ts';
+import { typed } from '../sql.ts';
 import { findRun, selectRuns, toRun } from './rows.ts';
 
 const listRuns = defineStatement(
-  (db, p: { threadId: string; userId: string; status: RunStatus | null; limit: number; offset: number }) =>
+  (db, p: { threadId: string; userId: string; status: RunStatus | null; limit: number; offset: number }, dialect) =>
     selectRuns(db)
       .where('runs.thread_id', '=', p.threadId)
       .where('runs.user_id', '=', p.userId)
       .where('runs.kind', '=', 'run')
-      .where(sql<boolean>`(${p.status} is null or runs.status = ${p.status})`)
+      .where(sql<boolean>`(${typed(dialect, p.status, 'text')} is null or runs.status = ${p.status})`)
       .orderBy('runs.created_at', 'desc')
       .orderBy('runs.admission', 'desc')
       .limit(p.limit)

@@ -1,5 +1,5 @@
 import { admit } from './admit.ts';
-import { claimOrphans, renew } from './leases.ts';
+import { claimOrphans, renew, renewOne } from './leases.ts';
 import { active, getRun, list } from './reads.ts';
 import { finalize, release, remove, requestCancel, start } from './transitions.ts';
 
@@ -9,6 +9,7 @@ export const runScripts = {
   'runs.finalize': finalize,
   'runs.requestCancel': requestCancel,
   'runs.renew': renew,
+  'runs.renewOne': renewOne,
   'runs.claimOrphans': claimOrphans,
   'runs.get': getRun,
   'runs.list': list,

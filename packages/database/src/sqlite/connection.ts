@@ -150,6 +150,7 @@ export class SqliteConnection {
       appended: (threadId, head) => {
         own.set(threadId, head);
       },
+      serial: true,
     };
   }
 

@@ -42,6 +42,7 @@ const tx: Tx = {
     return Number(prepared.run(...values).changes);
   },
   appended: () => {},
+  serial: true,
 };
 const called = new Set<string>();
 function call<I, O>(script: Script<I, O>, input: I): Promise<O> {
@@ -96,6 +97,7 @@ test('no statement of a call reads a whole table', async () => {
   await call(scripts['runs.start'], { fence, checkpointBefore: '', now: 1 });
   const holders = [{ ...fence, expiresAt: 20, allowInterrupted: false }];
   await call(scripts['runs.renew'], { holders });
+  await call(scripts['runs.renewOne'], { holder: { ...fence, expiresAt: 30, allowInterrupted: false } });
   await call(scripts['log.append'], { ...own, fence, facts: checkpointPut(fence, 'c1').facts, now: 1 });
   const key = { threadId: 'thread', messageId: 'm', index: 0 };
   const begin = { fence, key, toolCallId: null, name: 'tool', attempt: 1, again: true, now: 1 };

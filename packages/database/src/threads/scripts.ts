@@ -1,12 +1,13 @@
 import type { Fenced, Json, JsonObject, Thread, ThreadStatus, ThreadStore } from '@reindeer/protocol';
-import { type Kysely, sql } from 'kysely';
+import { type Kysely, type RawBuilder, sql } from 'kysely';
 import { copyThreadContent, deleteThreadContent } from '../checkpoints/thread.ts';
 import { type Dialect, defineScript, defineStatement, type Tx } from '../executor.ts';
 import { fenceRun } from '../fence.ts';
 import { canonicalJson } from '../json.ts';
 import { findThreadKey } from '../keys.ts';
 import type { Database } from '../schema.ts';
-import { insertThread, ownerOfThread, pinnedOf } from './statements.ts';
+import { typed } from '../sql.ts';
+import { insertThread, lockThread, ownerOfThread, pinnedOf } from './statements.ts';
 
 type Input<M extends keyof ThreadStore> = Parameters<ThreadStore[M]>[0];
 type Output<M extends keyof ThreadStore> = Awaited<ReturnType<ThreadStore[M]>>;
@@ -52,15 +53,20 @@ function hasMetadata(dialect: Dialect, wanted: string) {
           select 1 from json_each(threads.metadata) has
           where has.key = wanted.key and has.type = wanted.type and has.value is wanted.value))`
     : sql<boolean>`not exists (
-        select 1 from jsonb_each(${wanted}::jsonb) wanted
-        where (threads.metadata::jsonb -> wanted.key) is distinct from wanted.value)`;
+        select 1 from jsonb_each(${plain(sql`${wanted}`)}) wanted
+        where (${plain(sql`threads.metadata`)} -> wanted.key) is distinct from wanted.value)`;
 }
+
+/** JSON for comparisons. Postgres does not take the escapes of NUL and of halves of pairs: they compare as the replacement character. */
+const plain = (json: RawBuilder<unknown>) =>
+  sql<unknown>`regexp_replace(${json}, '\\\\u(0000|d[89a-f][0-9a-f]{2})', '\\\\ufffd', 'g')::jsonb`;
+
 const searchThreads = defineStatement(
   (db, p: { userId: string; metadata: string; status: ThreadStatus | null; limit: number; offset: number }, dialect) =>
     selectThreads(db)
       .where('user_id', '=', p.userId)
       .where(hasMetadata(dialect, p.metadata))
-      .where(sql<boolean>`(${p.status} is null or ${STATUS} = ${p.status})`)
+      .where(sql<boolean>`(${typed(dialect, p.status, 'text')} is null or ${STATUS} = ${p.status})`)
       .orderBy('pinned', 'desc')
       .orderBy('updated_at', 'desc')
       .orderBy('creation', 'desc')
@@ -109,6 +115,8 @@ const search = defineScript(
 
 const update = defineScript('threads.update', 'write', async (tx, input: Input<'update'>): Promise<Thread | null> => {
   const { threadId, userId, title, touch, now } = input;
+  // What is merged into must not change meanwhile.
+  await lockThread(tx, threadId);
   const before = await find(tx, threadId, userId);
   if (before === null) return null;
   const merged = new Map<string, Json | undefined>(Object.entries(before.metadata));

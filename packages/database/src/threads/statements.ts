@@ -21,6 +21,15 @@ const insert = defineStatement(
       .onConflict((c) => c.column('thread_id').doNothing()),
 );
 
+const lock = defineStatement((db, p: { threadId: string }) =>
+  db.selectFrom('threads').select('thread_id').where('thread_id', '=', p.threadId).forNoKeyUpdate(),
+);
+
+/** Keeps others from changing the thread's row before this transaction ends. */
+export async function lockThread(tx: Tx, threadId: string): Promise<void> {
+  if (!tx.serial) await tx.first(lock, { threadId });
+}
+
 /** The user of a thread; null = there is no such thread. */
 export async function ownerOfThread(tx: Tx, threadId: string): Promise<string | null> {
   return (await tx.first(owner, { threadId }))?.user_id ?? null;

@@ -1,0 +1,203 @@
+import { createHash } from 'node:crypto';
+import { setTimeout as pause } from 'node:timers/promises';
+import { newId, newToken, ReindeerError, type Stores, type Surroundings } from '@reindeer/protocol';
+import type pg from 'pg';
+import { checkpointStore } from '../checkpoints/store.ts';
+import { databaseScripts, type Identity } from '../meta.ts';
+import { scripts } from '../scripts.ts';
+import type { StoredStats } from '../stats.ts';
+import { journalStore, logStore, runStore, threadStore } from '../stores.ts';
+import { PostgresClient } from './client.ts';
+import { loadDriver, numbersAsNumbers } from './driver.ts';
+import { toReindeerError } from './errors.ts';
+import { claimFolder } from './folder.ts';
+import { Hints } from './hints.ts';
+import { applyMigrations, startAlone } from './migrate.ts';
+import { renewAll } from './renewals.ts';
+import { runInside, Statements } from './session.ts';
+
+export interface PostgresOptions {
+  /** `postgres://user:password@host:port/database`; the parameters of the driver's URLs hold. */
+  readonly url: string;
+  readonly surroundings: Surroundings;
+  /** The folder for files that the instances share; its mark is compared with the database. null = no files. */
+  readonly folder: string | null;
+  /**
+   * Id of this instance, stable over its restarts; two living processes cannot have the same. Default: `instance-<n>` with the
+   * smallest number that no living process has, so that the restart of a dead instance takes its place.
+   */
+  readonly instanceId?: string;
+  /** Connections for ordinary work; renewals and hints have one each on top. Default 10. */
+  readonly connections?: number;
+  /** Longest time of one statement, in milliseconds. Default 10,000. */
+  readonly statementMs?: number;
+  /** Longest wait for a lock, in milliseconds. Default 5,000. */
+  readonly lockMs?: number;
+  /** The server ends a transaction that has been idle for this time, in milliseconds; well below a lease. Default 5,000. */
+  readonly idleInTransactionMs?: number;
+  /** See `ClientOptions`. */
+  readonly maxQueued?: number;
+  readonly answerMs?: number;
+}
+
+export interface PostgresStores extends Stores {
+  /** Who this process is to the database, and which owners it follows. */
+  readonly identity: Identity;
+  /** Stays with the database; the mark of the folders that belong to it. */
+  readonly databaseId: string;
+  /** From the server's own statistics. */
+  stats(): Promise<StoredStats>;
+}
+
+const CONNECT_MS = 10_000;
+const MAX_INSTANCES = 1_000;
+/** How long a restart waits for the server to notice the end of its predecessor. */
+const TAKE_MS = 10_000;
+
+/** Both ends notice within half a minute that the other is gone, where TCP would take hours. */
+const KEEP_ALIVE = '-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=4';
+
+/**
+ * Opens a database that several instances share: connects, takes an instance id, brings the data to the newest format (one instance at
+ * a time), settles the epoch, compares the folder.
+ *
+ * @returns the stores. `close` waits for what was called before, then ends the connections.
+ * @throws ReindeerError `configuration` (driver, URL, login, folder, instance id), `data_too_new`, `store_unavailable`
+ */
+export async function openPostgres(options: PostgresOptions): Promise<PostgresStores> {
+  const { surroundings } = options;
+  const { logger, random } = surroundings;
+  const driver = await loadDriver();
+  const config = connectionConfig(driver, options);
+
+  const listeners = new Set<(threadId: string, head: number) => void>();
+  const tell = (threadId: string, head: number): void => {
+    for (const listener of [...listeners]) {
+      try {
+        listener(threadId, head);
+      } catch (error) {
+        logger.error('A listener of appended facts failed', { error: String(error) });
+      }
+    }
+  };
+  const hints = new Hints({ createClient: () => new driver.Client(config), logger, onHint: tell });
+  const client = new PostgresClient({
+    pool: new driver.Pool({ ...config, max: options.connections ?? 10, idleTimeoutMillis: 60_000 }),
+    renewals: new driver.Pool({ ...config, max: 1, idleTimeoutMillis: 0 }),
+    scripts,
+    logger,
+    onAppended: (appended) => {
+      for (const [threadId, head] of appended) tell(threadId, head);
+      hints.tell(appended);
+    },
+    ...(options.maxQueued === undefined ? {} : { maxQueued: options.maxQueued }),
+    ...(options.answerMs === undefined ? {} : { answerMs: options.answerMs }),
+  });
+  let closing: Promise<void> | null = null;
+  const close = async (): Promise<void> => {
+    await client.close();
+    await hints.close();
+    listeners.clear();
+  };
+
+  let joined: Identity & { readonly databaseId: string };
+  try {
+    const connection = await hints.connect();
+    const instanceId = await takeInstance(hints, options);
+    joined = await startAlone(connection, async () => {
+      await applyMigrations(connection);
+      const answer = await runInside(connection, new Statements(), databaseScripts['database.join'], {
+        history: await historyOf(connection),
+        freshEpoch: newToken(random).replaceAll('-', '').toLowerCase().slice(0, 12),
+        freshDatabaseId: newId(random),
+        instanceId,
+        ownerSuffix: newToken(random),
+      });
+      if (options.folder !== null) await claimFolder(options.folder, answer.databaseId);
+      return answer;
+    });
+  } catch (error) {
+    await close();
+    throw toReindeerError(error);
+  }
+
+  const { call, callFirst } = client;
+  const { databaseId, ...identity } = joined;
+  return {
+    identity,
+    databaseId,
+    threads: threadStore(call),
+    runs: runStore(call, callFirst, renewAll(callFirst)),
+    log: logStore(call, (listener) => {
+      const own = (threadId: string, head: number): void => listener(threadId, head);
+      listeners.add(own);
+      return () => listeners.delete(own);
+    }),
+    journal: journalStore(call),
+    checkpoints: checkpointStore(call),
+    stats: () => call('database.stats', {}),
+    close: () => {
+      closing ??= close();
+      return closing;
+    },
+  };
+}
+
+function connectionConfig(driver: typeof pg, options: PostgresOptions): pg.PoolConfig {
+  try {
+    const { protocol } = new URL(options.url);
+    if (protocol !== 'postgres:' && protocol !== 'postgresql:') throw new TypeError(protocol);
+  } catch (cause) {
+    // The URL itself stays out of the message: it may hold a password.
+    throw new ReindeerError(
+      'configuration',
+      'The database URL cannot be read. Write it as postgres://user:password@host:5432/database.',
+      { cause },
+    );
+  }
+  return {
+    connectionString: options.url,
+    application_name: 'reindeer',
+    types: numbersAsNumbers(driver),
+    pipeline: true,
+    connectionTimeoutMillis: CONNECT_MS,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: 10_000,
+    options: KEEP_ALIVE,
+    statement_timeout: options.statementMs ?? 10_000,
+    lock_timeout: options.lockMs ?? 5_000,
+    idle_in_transaction_session_timeout: options.idleInTransactionMs ?? 5_000,
+  } as pg.PoolConfig;
+}
+
+/** Which data this is: the cluster, its timeline (another one after a standby took over), and the database in it. */
+async function historyOf(connection: pg.ClientBase): Promise<string> {
+  const { rows } = await connection.query<{ history: string }>(
+    `select concat_ws('/', substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
+       (select oid from pg_database where datname = current_database()),
+       (select system_identifier from pg_control_system())) as history`,
+  );
+  return rows[0]?.history ?? '';
+}
+
+async function takeInstance(hints: Hints, options: PostgresOptions): Promise<string> {
+  const { instanceId } = options;
+  if (instanceId === undefined) {
+    for (let number = 1; number <= MAX_INSTANCES; number += 1)
+      if (await hints.take(number)) return `instance-${number}`;
+    throw new ReindeerError('configuration', `More than ${MAX_INSTANCES} instances use this database.`);
+  }
+  // Numbers below are those of the automatic ids.
+  const number = MAX_INSTANCES + 1 + (createHash('sha256').update(instanceId).digest().readUInt32BE(0) >>> 2);
+  const deadline = performance.now() + TAKE_MS;
+  while (!(await hints.take(number))) {
+    if (performance.now() >= deadline)
+      throw new ReindeerError(
+        'configuration',
+        `Another running instance has the id "${instanceId}". Give each instance an id of its own, or leave it out.`,
+        { detail: { instanceId } },
+      );
+    await pause(200);
+  }
+  return instanceId;
+}

@@ -1,0 +1,136 @@
+import { createHash } from 'node:crypto';
+import { ReindeerError } from '@reindeer/protocol';
+import type { ClientBase, QueryResult } from 'pg';
+import {
+  bindParameters,
+  type CompiledStatement,
+  compileStatement,
+  createDialect,
+  type Dialect,
+  type Script,
+  type SqlValue,
+  type Statement,
+  type Tx,
+} from '../executor.ts';
+import { isConnectionLost, unknownOutcome } from './errors.ts';
+
+interface Named {
+  readonly compiled: CompiledStatement;
+  /** Of the text: two processes behind one connection pooler mean the same by it. */
+  readonly name: string;
+}
+
+/** The compiled statements of one opened database. */
+export class Statements {
+  readonly #dialect: Dialect = createDialect('postgres');
+  readonly #known = new Map<Statement<never, unknown>, Named>();
+
+  get<P, R>(statement: Statement<P, R>): Named {
+    const key = statement as Statement<never, unknown>;
+    let named = this.#known.get(key);
+    if (named === undefined) {
+      const compiled = compileStatement(statement, this.#dialect);
+      const digest = createHash('sha256').update(compiled.sql).digest('hex').slice(0, 24);
+      named = { compiled, name: `reindeer_${digest}` };
+      this.#known.set(key, named);
+    }
+    return named;
+  }
+}
+
+/** A text column does not take the NUL character, and a run must be able to end whatever its error says. */
+const storable = (value: SqlValue): SqlValue =>
+  typeof value === 'string' && value.includes('\0') ? value.replaceAll('\0', '\uFFFD') : value;
+
+export interface Committed<O> {
+  readonly value: O;
+  /** Threads whose log grew, with the highest number of each. */
+  readonly appended: ReadonlyMap<string, number>;
+}
+
+/** What a failed attempt did not do: nothing of it is stored. */
+export class Undone extends Error {
+  readonly reason: unknown;
+  /** Of no use any more. */
+  readonly connectionLost: boolean;
+  constructor(reason: unknown, connectionLost: boolean) {
+    super('The transaction was undone.');
+    this.reason = reason;
+    this.connectionLost = connectionLost;
+  }
+}
+
+const BEGIN_WRITE = 'begin isolation level read committed';
+/** One moment for all statements of a script. */
+const BEGIN_READ = 'begin isolation level repeatable read read only';
+
+/**
+ * Runs a script as one transaction on a connection in pipeline mode: a statement is on its way before the answer to the one before
+ * it, so that BEGIN costs no wait of its own.
+ *
+ * @throws Undone when nothing is stored; `store_unavailable` when the answer to COMMIT was lost
+ */
+export async function runScript<I, O>(
+  client: ClientBase,
+  statements: Statements,
+  script: Script<I, O>,
+  input: I,
+): Promise<Committed<O>> {
+  const appended = new Map<string, number>();
+  const begun = client.query(script.mode === 'read' ? BEGIN_READ : BEGIN_WRITE);
+  // Looked at below, also when the script fails first.
+  begun.catch(() => {});
+  let value: O;
+  try {
+    value = await script.run(transaction(client, statements, appended), input);
+    await begun;
+  } catch (reason) {
+    throw new Undone(reason, isConnectionLost(reason) || !(await rolledBack(client)));
+  }
+  let end: QueryResult;
+  try {
+    end = await client.query('commit');
+  } catch (error) {
+    if (script.mode === 'read') throw new Undone(error, true);
+    // The server refused: for instance a deferred check. It has undone everything, and the connection is as good as before.
+    if (!isConnectionLost(error)) throw new Undone(error, !(await rolledBack(client)));
+    throw unknownOutcome(error);
+  }
+  // What COMMIT answers in a transaction that had failed before.
+  if (end.command === 'ROLLBACK')
+    throw new Undone(new ReindeerError('internal', 'A failed statement was overlooked; nothing is stored.'), false);
+  return { value, appended };
+}
+
+/** Runs a script inside the caller's transaction. */
+export function runInside<I, O>(
+  client: ClientBase,
+  statements: Statements,
+  script: Script<I, O>,
+  input: I,
+): Promise<O> {
+  return script.run(transaction(client, statements, new Map()), input);
+}
+
+async function rolledBack(client: ClientBase): Promise<boolean> {
+  return client.query('rollback').then(
+    () => true,
+    () => false,
+  );
+}
+
+function transaction(client: ClientBase, statements: Statements, appended: Map<string, number>): Tx {
+  const send = <P extends object>(statement: Statement<P, unknown>, params: P): Promise<QueryResult> => {
+    const { compiled, name } = statements.get(statement);
+    return client.query({ name, text: compiled.sql, values: bindParameters(compiled, params).map(storable) });
+  };
+  return {
+    all: async (statement, params) => (await send(statement, params)).rows as never,
+    first: async (statement, params) => (await send(statement, params)).rows[0] as never,
+    run: async (statement, params) => (await send(statement, params)).rowCount ?? 0,
+    appended: (threadId, head) => {
+      appended.set(threadId, head);
+    },
+    serial: false,
+  };
+}
