@@ -58,8 +58,14 @@ async function out(command: string): Promise<string> {
   return (await sh(command)).output.trim();
 }
 
-/** Ids of all living processes on this machine whose command line holds `mark`. */
-async function living(mark: string): Promise<number[]> {
+/** Seconds that no other run of these tests on this machine sleeps. */
+function nap(seconds: number): string {
+  return `${seconds}.${process.pid}`;
+}
+
+/** Ids of all living processes on this machine that sleep for so many seconds. */
+async function living(seconds: string): Promise<number[]> {
+  const mark = `sleep\0${seconds}`;
   const found: number[] = [];
   for (const name of await readdir('/proc')) {
     const id = Number(name);
@@ -263,35 +269,38 @@ test('a hostile command that swaps folders under file tools gains nothing', veri
 });
 
 test('a timeout kills everything, returns the output so far, and nothing is left', verifies('SL-09'), async () => {
-  const result = await sh('echo before; (setsid sleep 4711 &); trap "" TERM INT HUP; sleep 4711 & sleep 4711', {
-    timeoutMs: 300,
-  });
+  const result = await sh(
+    `echo before; (setsid sleep ${nap(4711)} &); trap "" TERM INT HUP; sleep ${nap(4711)} & sleep ${nap(4711)}`,
+    {
+      timeoutMs: 300,
+    },
+  );
   expect(result).toMatchObject({ ended: 'timeout', exitCode: null, output: 'before\n' });
   expect(result.durationMs).toBeLessThan(10_000);
-  expect(await living('sleep\u00004711')).toEqual([]);
+  expect(await living(nap(4711))).toEqual([]);
 });
 
 test('an abort kills everything before the result is there', verifies('SL-09'), async () => {
   const controller = new AbortController();
   const started = deferred<void>();
   const running = sandbox.exec({
-    command: 'nohup setsid sleep 4712 >/dev/null 2>&1 & echo started; sleep 4712',
+    command: `nohup setsid sleep ${nap(4712)} >/dev/null 2>&1 & echo started; sleep ${nap(4712)}`,
     timeoutMs: 30_000,
     signal: controller.signal,
     onOutput: () => started.resolve(),
   });
   await started.promise;
-  expect((await living('sleep\u00004712')).length).toBeGreaterThan(0);
+  expect((await living(nap(4712))).length).toBeGreaterThan(0);
   controller.abort();
   expect(await running).toMatchObject({ ended: 'aborted', output: 'started\n' });
-  expect(await living('sleep\u00004712')).toEqual([]);
+  expect(await living(nap(4712))).toEqual([]);
 });
 
 test('a background process does not hold the call and ends with it', verifies('SL-10'), async () => {
-  const result = await sh('sleep 4713 & (setsid sleep 4713 &); echo done', { timeoutMs: 20_000 });
+  const result = await sh(`sleep ${nap(4713)} & (setsid sleep ${nap(4713)} &); echo done`, { timeoutMs: 20_000 });
   expect(result).toMatchObject({ ended: 'exit', exitCode: 0, output: 'done\n' });
   expect(result.durationMs).toBeLessThan(10_000);
-  expect(await living('sleep\u00004713')).toEqual([]);
+  expect(await living(nap(4713))).toEqual([]);
 });
 
 test('output beyond the bound is dropped with a notice while the command goes on', verifies('SL-12'), async () => {
@@ -376,7 +385,7 @@ test('the death of the server takes its commands along', async () => {
     const provider = await createSandboxProvider({ home: process.argv[1], surroundings, environment: process.env });
     const sandbox = await provider.acquire({ userId: 'default', threadId: 'dies' });
     await sandbox.exec({
-      command: '(setsid sleep 4714 &); echo started; sleep 4714',
+      command: '(setsid sleep ${nap(4714)} &); echo started; sleep ${nap(4714)}',
       timeoutMs: 60000,
       onOutput: (text) => process.stdout.write(text),
     });`;
@@ -385,10 +394,10 @@ test('the death of the server takes its commands along', async () => {
   });
   const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
   await new Promise<void>((resolve) => child.stdout.once('data', () => resolve()));
-  expect((await living('sleep\u00004714')).length).toBeGreaterThan(0);
+  expect((await living(nap(4714))).length).toBeGreaterThan(0);
   child.kill('SIGKILL');
   await ended;
-  expect(await pollUntil(realClock, 10_000, async () => (await living('sleep\u00004714')).length === 0)).toBe(true);
+  expect(await pollUntil(realClock, 10_000, async () => (await living(nap(4714))).length === 0)).toBe(true);
 });
 
 test('the report names only limits that were seen to hold', async () => {

@@ -2,7 +2,7 @@ import { mkdir } from 'node:fs/promises';
 import { expect, test } from 'vitest';
 import { temporaryHome } from '../test-support.ts';
 import { parseMounts, parseOwnGroups } from './cgroups.ts';
-import { findProgram, installCommand } from './probe.ts';
+import { findProgram, installCommand } from './machine.ts';
 import { hiddenBelow } from './system-view.ts';
 
 test('reads both versions of control groups', () => {
@@ -37,10 +37,10 @@ test('covers private folders below mounted ones, never what programs need', asyn
 });
 
 test('names the command that installs bubblewrap', async () => {
-  expect(await installCommand('ID=ubuntu\nID_LIKE=debian\n')).toMatch(/apt-get install bubblewrap$/);
-  expect(await installCommand('ID="fedora"\n')).toMatch(/dnf install bubblewrap$/);
-  expect(await installCommand('ID=manjaro\nID_LIKE=arch\n')).toMatch(/pacman -S bubblewrap$/);
-  expect(await installCommand('')).toMatch(/apt-get install bubblewrap$/);
+  expect(await installCommand('bubblewrap', 'ID=ubuntu\nID_LIKE=debian\n')).toMatch(/apt-get install bubblewrap$/);
+  expect(await installCommand('bubblewrap', 'ID="fedora"\n')).toMatch(/dnf install bubblewrap$/);
+  expect(await installCommand('bubblewrap', 'ID=manjaro\nID_LIKE=arch\n')).toMatch(/pacman -S bubblewrap$/);
+  expect(await installCommand('bubblewrap', '')).toMatch(/apt-get install bubblewrap$/);
 });
 
 test('finds programs in absolute folders of the search path only', async () => {

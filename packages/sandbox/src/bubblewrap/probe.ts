@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { access, constants, readdir, readFile, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import type { ExecResult, Surroundings } from '@reindeer/protocol';
 import { makeThreadFolders, type ThreadPaths } from '../folders.ts';
@@ -11,6 +11,7 @@ import { baseEnvironment, type Identity } from './arguments.ts';
 import { type Cgroups, findCgroups } from './cgroups.ts';
 import { launch } from './launch.ts';
 import type { CommandLimits } from './limits.ts';
+import { explainRefusal, findInherited, findProgram, installCommand } from './machine.ts';
 import { systemCallFilter } from './system-calls.ts';
 import { findSystemView } from './system-view.ts';
 import { usageOf } from './watchdog.ts';
@@ -20,7 +21,6 @@ const run = promisify(execFile);
 /** What was found, and shown to work, on this machine. */
 export interface BubblewrapFindings {
   readonly program: string;
-  readonly version: string;
   readonly system: SystemView;
   /** See `findInherited`. */
   readonly inheritedDescriptors: readonly number[];
@@ -41,7 +41,7 @@ export interface BubblewrapFindings {
   };
 }
 
-type Machine = Pick<BubblewrapFindings, 'program' | 'version' | 'system' | 'inheritedDescriptors'>;
+type Machine = Pick<BubblewrapFindings, 'program' | 'system' | 'inheritedDescriptors'>;
 
 export type ProbeResult =
   | { readonly ok: true; readonly findings: BubblewrapFindings }
@@ -74,24 +74,36 @@ export async function probeBubblewrap(input: ProbeInput): Promise<ProbeResult> {
     };
   }
   const program = await findProgram('bwrap', input.searchPath);
-  if (program === null) return { ok: false, reason: 'bubblewrap is not installed.', remedy: await installCommand() };
-  const ask = (option: string) =>
-    run(program, [option]).then(
-      (result) => result.stdout + result.stderr,
-      () => '',
-    );
-  const [help, version, inheritedDescriptors] = await Promise.all([ask('--help'), ask('--version'), findInherited()]);
-  if (!help.includes('--json-status-fd') || !help.includes('--args')) {
-    return { ok: false, reason: 'bubblewrap is too old (0.4 or newer is needed).', remedy: await installCommand() };
+  if (program === null)
+    return { ok: false, reason: 'bubblewrap is not installed.', remedy: await installCommand('bubblewrap') };
+  if ((await findProgram('bash', input.searchPath)) === null) {
+    return { ok: false, reason: 'bash is not installed.', remedy: await installCommand('bash') };
   }
-  const system = await findSystemView({
-    network: input.settings.network,
-    hidden: input.hidden,
-    folder: input.systemFolder,
-    random: input.surroundings.random,
-    sizedTmpfs: help.includes('--size') && help.includes('--perms'),
-  });
-  const found = { program, version: version.trim(), system, inheritedDescriptors };
+  const asking = run(program, ['--help']).then(
+    (result) => result.stdout + result.stderr,
+    () => '',
+  );
+  const [help, inheritedDescriptors, view] = await Promise.all([
+    asking,
+    findInherited(),
+    findSystemView({
+      network: input.settings.network,
+      hidden: input.hidden,
+      folder: input.systemFolder,
+      random: input.surroundings.random,
+    }),
+    // Made while the rest is looked up: the first trial needs one, and says so if it cannot be had.
+    input.pipes.warmUp().catch(() => {}),
+  ]);
+  if (!help.includes('--json-status-fd') || !help.includes('--args')) {
+    return {
+      ok: false,
+      reason: 'bubblewrap is too old (0.4 or newer is needed).',
+      remedy: await installCommand('bubblewrap'),
+    };
+  }
+  const system = { ...view, sizedTmpfs: help.includes('--size') && help.includes('--perms') };
+  const found = { program, system, inheritedDescriptors };
   const trial = new Trial(input, found);
   try {
     return await tryIdentities(trial, input, found, help.includes('--disable-userns'));
@@ -314,24 +326,6 @@ const GROUPS = (forks: boolean) => `${forks ? FORKS : ''}
 text=0123456789abcdef
 while :; do text=$text$text; done`;
 
-const CLOSE_ON_EXEC = 0o2000000;
-
-/**
- * Descriptors beyond stdin, stdout and stderr that this process was given by whoever started it and that its children would get as well.
- * All that it opens itself is closed in children by the system.
- */
-export async function findInherited(): Promise<number[]> {
-  const names = await readdir('/proc/self/fdinfo').catch(() => []);
-  const inherited: number[] = [];
-  for (const name of names) {
-    const text = await readFile(`/proc/self/fdinfo/${name}`, 'utf8').catch(() => '');
-    const flags = /^flags:\s*([0-7]+)$/m.exec(text)?.[1];
-    if (Number(name) > 2 && flags !== undefined && (Number.parseInt(flags, 8) & CLOSE_ON_EXEC) === 0)
-      inherited.push(Number(name));
-  }
-  return inherited;
-}
-
 function trialPaths(folder: string): ThreadPaths {
   const userData = `${folder}/user-data`;
   return {
@@ -345,63 +339,5 @@ function trialPaths(folder: string): ThreadPaths {
       temporary: `${folder}/tmp`,
       passwd: `${folder}/passwd`,
     },
-  };
-}
-
-/** Absolute path of a program in a `PATH`, or null. */
-export async function findProgram(name: string, searchPath: string): Promise<string | null> {
-  for (const folder of searchPath.split(':')) {
-    if (!folder.startsWith('/')) continue;
-    const path = `${folder}/${name}`;
-    const usable = await access(path, constants.X_OK).then(
-      () => true,
-      () => false,
-    );
-    if (usable) return path;
-  }
-  return null;
-}
-
-/** The one command that installs bubblewrap here. */
-export async function installCommand(osRelease?: string): Promise<string> {
-  const text = osRelease ?? (await readFile('/etc/os-release', 'utf8').catch(() => ''));
-  const ids = [...text.matchAll(/^(?:ID|ID_LIKE)="?([^"\n]*)"?$/gm)].flatMap((match) => (match[1] ?? '').split(' '));
-  const is = (...names: string[]) => names.some((name) => ids.includes(name));
-  const sudo = process.getuid?.() === 0 ? '' : 'sudo ';
-  if (is('fedora', 'rhel', 'centos')) return `${sudo}dnf install bubblewrap`;
-  if (is('arch')) return `${sudo}pacman -S bubblewrap`;
-  if (is('alpine')) return `${sudo}apk add bubblewrap bash coreutils util-linux`;
-  if (is('suse', 'opensuse')) return `${sudo}zypper install bubblewrap`;
-  return `${sudo}apt-get install bubblewrap`;
-}
-
-/** Why the kernel refuses sandboxes here, and the command that allows them. */
-async function explainRefusal(output: string): Promise<{ readonly reason: string; readonly remedy: string }> {
-  const setting = async (name: string) =>
-    (await readFile(`/proc/sys/${name.replaceAll('.', '/')}`, 'utf8').catch(() => '')).trim();
-  const sudo = process.getuid?.() === 0 ? '' : 'sudo ';
-  if ((await setting('kernel.apparmor_restrict_unprivileged_userns')) === '1') {
-    return {
-      reason: 'AppArmor refuses user namespaces to ordinary programs.',
-      remedy: `${sudo}sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`,
-    };
-  }
-  if ((await setting('kernel.unprivileged_userns_clone')) === '0') {
-    return {
-      reason: 'The kernel refuses user namespaces.',
-      remedy: `${sudo}sysctl -w kernel.unprivileged_userns_clone=1`,
-    };
-  }
-  if ((await setting('user.max_user_namespaces')) === '0') {
-    return {
-      reason: 'The kernel allows no user namespaces.',
-      remedy: `${sudo}sysctl -w user.max_user_namespaces=10000`,
-    };
-  }
-  const line = output.split('\n').find((candidate) => candidate.startsWith('bwrap:')) ?? 'it gave no reason';
-  return {
-    reason: `bubblewrap is installed but cannot make a sandbox here (${line.slice(0, 200)}).`,
-    remedy:
-      'If this is a container, start it with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined --cap-add SYS_ADMIN`; otherwise run Reindeer as an ordinary user on the host.',
   };
 }

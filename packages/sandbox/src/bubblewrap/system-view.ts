@@ -54,14 +54,13 @@ export interface SystemViewInput {
   readonly network: 'none' | 'host';
   /** Real folders that must not show although they lie below a mounted one: the data folder, the program's own folder. */
   readonly hidden: readonly string[];
-  readonly sizedTmpfs: boolean;
   /** A folder of ours; the copy of `/etc` is made in it, under a name that stays the same on this machine. */
   readonly folder: string;
   readonly random: Random;
 }
 
 /** Looks once, at start, at what of the machine can be shown to commands. */
-export async function findSystemView(input: SystemViewInput): Promise<SystemView> {
+export async function findSystemView(input: SystemViewInput): Promise<Omit<SystemView, 'sizedTmpfs'>> {
   const programs: string[] = [];
   const symlinks: (readonly [string, string])[] = [];
   await Promise.all(
@@ -81,7 +80,6 @@ export async function findSystemView(input: SystemViewInput): Promise<SystemView
     readOnly: [...programs.sort(), ...mounted],
     symlinks: symlinks.sort(),
     hidden: await hiddenBelow(input.hidden, programs),
-    sizedTmpfs: input.sizedTmpfs,
   };
 }
 

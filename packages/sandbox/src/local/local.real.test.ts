@@ -46,8 +46,14 @@ function sh(command: string, timeoutMs = 20_000, env: Record<string, string> = {
   return sandbox.exec({ command, timeoutMs, env });
 }
 
-/** Ids of living processes whose command line holds `mark`. */
-async function living(mark: string): Promise<number[]> {
+/** Seconds that no other run of these tests on this machine sleeps. */
+function nap(seconds: number): string {
+  return `${seconds}.${process.pid}`;
+}
+
+/** Ids of living processes that sleep for so many seconds. */
+async function living(seconds: string): Promise<number[]> {
+  const mark = `sleep\0${seconds}`;
   const found: number[] = [];
   for (const name of await readdir('/proc')) {
     const line = await readFile(`/proc/${name}/cmdline`, 'utf8').catch(() => '');
@@ -85,16 +91,16 @@ test('stdin is empty and streams keep their order', verifies('SL-11'), async () 
 });
 
 test('a timeout kills the whole process group and returns the output so far', verifies('SL-09'), async () => {
-  const result = await sh('echo before; trap "" TERM; sleep 4721 & sleep 4721', 300);
+  const result = await sh(`echo before; trap "" TERM; sleep ${nap(4721)} & sleep ${nap(4721)}`, 300);
   expect(result).toMatchObject({ ended: 'timeout', exitCode: null, output: 'before\n' });
-  expect(await living('sleep\u00004721')).toEqual([]);
+  expect(await living(nap(4721))).toEqual([]);
 });
 
 test('an abort kills the whole process group', async () => {
   const controller = new AbortController();
   const started = deferred<void>();
   const running = sandbox.exec({
-    command: 'echo started; sleep 4722 & wait',
+    command: `echo started; sleep ${nap(4722)} & wait`,
     timeoutMs: 20_000,
     signal: controller.signal,
     onOutput: () => started.resolve(),
@@ -102,14 +108,14 @@ test('an abort kills the whole process group', async () => {
   await started.promise;
   controller.abort();
   expect(await running).toMatchObject({ ended: 'aborted', output: 'started\n' });
-  expect(await living('sleep\u00004722')).toEqual([]);
+  expect(await living(nap(4722))).toEqual([]);
 });
 
 test('a background process does not hold the call, not even one that left its group', verifies('SL-10'), async () => {
-  const result = await sh('sleep 4723 & setsid sleep 2 & echo done');
+  const result = await sh(`sleep ${nap(4723)} & setsid sleep 2 & echo done`);
   expect(result).toMatchObject({ ended: 'exit', exitCode: 0, output: 'done\n' });
   expect(result.durationMs).toBeLessThan(1_900);
-  expect(await living('sleep\u00004723')).toEqual([]);
+  expect(await living(nap(4723))).toEqual([]);
   expect((await sh('echo next')).output).toBe('next\n');
 });
 

@@ -77,6 +77,11 @@ export class PipePool {
     };
   }
 
+  /** Makes the first pipes ahead of their use. */
+  async warmUp(): Promise<void> {
+    if (this.#idle.length === 0) this.#idle.push(await this.#make());
+  }
+
   async close(): Promise<void> {
     this.#closed = true;
     await Promise.all(this.#idle.splice(0).map((rest) => rest.discard()));

@@ -1,0 +1,101 @@
+import { type OwnershipStore, ReindeerError, type Surroundings } from '@reindeer/protocol';
+import type { SandboxTable } from './table.ts';
+
+/**
+ * What this instance asks its ownership store, with the policy for "cannot tell" beside each question (`core.md` 2.19): closed where
+ * something would be handed out, stopped or adopted; open where a sandbox is only kept.
+ */
+export class Claims {
+  readonly #store: OwnershipStore;
+  readonly #table: SandboxTable;
+  readonly #surroundings: Surroundings;
+
+  constructor(store: OwnershipStore, table: SandboxTable, surroundings: Surroundings) {
+    this.#store = store;
+    this.#table = table;
+    this.#surroundings = surroundings;
+  }
+
+  get seesPeers(): boolean {
+    return this.#store.seesPeers;
+  }
+
+  /**
+   * Publishes ownership before a sandbox is handed out (SB-10), taking over from a live peer. The mark is set before the round trip and
+   * the epoch after it: between the two the store may already say "ours".
+   *
+   * @throws ReindeerError `store_unavailable` when the store cannot tell
+   */
+  async publish(id: string): Promise<'published' | 'being_destroyed'> {
+    await this.#surroundings.probe.at('sandbox.before-publish', { id });
+    this.#table.apply(id, { type: 'publish-began' });
+    let taken = false;
+    try {
+      taken = await this.#store.take(id);
+    } catch (error) {
+      throw this.#unavailable(error);
+    } finally {
+      this.#table.apply(id, { type: 'publish-ended', epoch: taken ? this.#table.nextEpoch() : null });
+    }
+    await this.#surroundings.probe.at('sandbox.published', { id, taken });
+    return taken ? 'published' : 'being_destroyed';
+  }
+
+  /** May this instance stop it? A store that cannot tell counts as no (SB-28). */
+  async claimForDestroy(id: string): Promise<boolean> {
+    return this.#claim(id, true);
+  }
+
+  /** May this instance adopt it? A store that cannot tell counts as no. */
+  async claimToAdopt(id: string): Promise<boolean> {
+    return this.#claim(id, false);
+  }
+
+  /** Who owns a container that is not ours? `unknown` defers an adoption (SB-56). */
+  async seen(id: string): Promise<'owned' | 'free' | 'unknown'> {
+    try {
+      return (await this.#store.owner(id)) === null ? 'free' : 'owned';
+    } catch (error) {
+      this.#cannotTell('owner', id, error);
+      return 'unknown';
+    }
+  }
+
+  /**
+   * Renews a lease. `lost` only when the store said so: a lapsed lease is claimed again, and what the store cannot answer is kept
+   * (SB-48, SB-49).
+   */
+  async refresh(id: string): Promise<'kept' | 'lost'> {
+    try {
+      const outcome = await this.#store.renew(id);
+      if (outcome === 'renewed') return 'kept';
+      if (outcome === 'lost') return 'lost';
+      return (await this.#store.claim(id)) ? 'kept' : 'lost';
+    } catch (error) {
+      this.#cannotTell('renew', id, error);
+      return 'kept';
+    }
+  }
+
+  async #claim(id: string, forDestroy: boolean): Promise<boolean> {
+    try {
+      return await this.#store.claim(id, { forDestroy });
+    } catch (error) {
+      this.#cannotTell('claim', id, error);
+      return false;
+    }
+  }
+
+  #cannotTell(operation: string, id: string, error: unknown): void {
+    const cause = error instanceof Error ? error.message : String(error);
+    this.#surroundings.logger.warn('The ownership store could not answer', { operation, sandboxId: id, cause });
+  }
+
+  #unavailable(error: unknown): ReindeerError {
+    if (ReindeerError.is(error) && error.code === 'store_unavailable') return error;
+    return new ReindeerError('store_unavailable', 'The ownership store of the sandboxes could not answer.', {
+      cause: error,
+      retryable: true,
+    });
+  }
+}

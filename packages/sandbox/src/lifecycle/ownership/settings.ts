@@ -1,0 +1,79 @@
+import { ReindeerError } from '@reindeer/protocol';
+
+/** `sandbox.ownership` as the operator wrote it; the keys are those of the file. */
+export interface OwnershipConfiguration {
+  readonly type?: string | undefined;
+  readonly redis_url?: string | undefined;
+  readonly key_prefix?: string | undefined;
+  /** Seconds. */
+  readonly renewal_interval_seconds?: number | undefined;
+  readonly ttl_multiplier?: number | undefined;
+}
+
+/** What the choice of an ownership store depends on. */
+export interface OwnershipSources {
+  readonly ownership?: OwnershipConfiguration | undefined;
+  /** The `stream_bridge` section: several instances that share a stream in Redis share their sandboxes too. */
+  readonly streamBridge?: { readonly type?: string | undefined; readonly redis_url?: string | undefined } | undefined;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+}
+
+export interface OwnershipSettings {
+  readonly type: 'memory' | 'redis';
+  /** Only for `redis`. */
+  readonly redisUrl: string | null;
+  readonly keyPrefix: string;
+  readonly renewalIntervalMs: number;
+  readonly ttlMultiplier: number;
+}
+
+const OWNERSHIP_URL = 'DEER_FLOW_SANDBOX_OWNERSHIP_REDIS_URL';
+const BRIDGE_URL = 'DEER_FLOW_STREAM_BRIDGE_REDIS_URL';
+
+/**
+ * Chooses the ownership store (`core.md` 2.12): what the file says wins; else a stream bridge in Redis, or one of its addresses in
+ * the environment, means Redis; else memory. So several instances need no setting of their own.
+ *
+ * @throws ReindeerError `configuration` for an unknown type (SO-21), an interval that is not above 0, a multiplier below 2 (SO-17)
+ */
+export function resolveOwnership(sources: OwnershipSources): OwnershipSettings {
+  const { ownership = {}, streamBridge, environment } = sources;
+  const set = (name: string): string | undefined => environment[name]?.trim() || undefined;
+  const bridged = streamBridge?.type === 'redis';
+  const inferred = bridged || set(OWNERSHIP_URL) !== undefined || set(BRIDGE_URL) !== undefined ? 'redis' : 'memory';
+  const type = ownership.type ?? inferred;
+  if (type !== 'memory' && type !== 'redis') {
+    throw new ReindeerError('configuration', `sandbox.ownership.type: "${type}" is none of: memory, redis.`);
+  }
+  const interval = ownership.renewal_interval_seconds ?? 30;
+  if (!(Number.isFinite(interval) && interval > 0)) {
+    throw new ReindeerError('configuration', 'sandbox.ownership.renewal_interval_seconds must be above 0.');
+  }
+  const multiplier = ownership.ttl_multiplier ?? 4;
+  if (!(Number.isFinite(multiplier) && multiplier >= 2)) {
+    throw new ReindeerError(
+      'configuration',
+      'sandbox.ownership.ttl_multiplier must be at least 2, or one missed renewal would lose a live sandbox.',
+    );
+  }
+  const fromBridge = bridged ? streamBridge?.redis_url : undefined;
+  const redisUrl =
+    ownership.redis_url ??
+    fromBridge ??
+    set(OWNERSHIP_URL) ??
+    set(BRIDGE_URL) ??
+    set('REDIS_URL') ??
+    'redis://localhost:6379/0';
+  return {
+    type,
+    redisUrl: type === 'redis' ? redisUrl : null,
+    keyPrefix: ownership.key_prefix ?? 'deerflow:sandbox:owner',
+    renewalIntervalMs: interval * 1000,
+    ttlMultiplier: multiplier,
+  };
+}
+
+/** Milliseconds that a lease lives without a renewal; depends on nothing else, least of all on the idle timeout (SO-17). */
+export function leaseTtlMs(settings: Pick<OwnershipSettings, 'renewalIntervalMs' | 'ttlMultiplier'>): number {
+  return settings.renewalIntervalMs * settings.ttlMultiplier;
+}
