@@ -98,6 +98,25 @@ describe.each(['sqlite', 'memory'] as const)('facts on %s', (kind) => {
     expect(await scene().messageLine(threadId)).toBe('h1 a1');
   });
 
+  test('an interrupt takes the place of the one before, what a task returned never does', async () => {
+    const threadId = scene().thread();
+    const { fence } = await scene().running({ threadId });
+    const saver = scene().saver(threadId, fence);
+    await talk(saver, () => [ai('a1')]).invoke({ messages: [human('h1')] }, at(threadId));
+    const head = await saver.getTuple(at(threadId));
+    if (head === undefined) throw new Error('no head');
+    const path = '~__pregel_pull, model';
+    for (const value of ['first', 'second']) {
+      await saver.putWrites(head.config, [['__interrupt__', value]], 'task', path);
+      await saver.putWrites(head.config, [['title', value]], 'other', path);
+    }
+    const tuple = await saver.getTuple(at(threadId));
+    expect(tuple?.pendingWrites).toEqual([
+      ['other', 'title', 'first'],
+      ['task', '__interrupt__', 'second'],
+    ]);
+  });
+
   test('without a run there are no facts', async () => {
     const threadId = scene().thread();
     await talk(scene().saver(threadId, null), () => [ai('a1')]).invoke({ messages: [human('h1')] }, at(threadId));
