@@ -166,12 +166,13 @@ function creationRoutes(api: Api, parts: HttpParts): void {
   };
   const waitAnswers = { ...answers, 200: 'The final state values; a failed run has `__error__`.' };
 
-  for (const [path, params] of [
+  const places: readonly (readonly [string, z.ZodType<{ thread_id?: string }>])[] = [
     ['/threads/:thread_id/runs', threadParams],
-    ['/runs', z.object({ thread_id: z.string().optional() })],
-  ] as const) {
+    ['/runs', z.object({})],
+  ];
+  for (const [path, params] of places) {
     const where = path === '/runs' ? ' on a thread of its own' : '';
-    const routeThread = (given: { thread_id?: string | undefined }) => given.thread_id ?? null;
+    const routeThread = (given: { readonly thread_id?: string }) => given.thread_id ?? null;
     route(
       api,
       { method: 'post', path, tag, summary: `Start a run${where} in the background.`, params, body: runBody, answers },

@@ -243,6 +243,17 @@ describe('about', () => {
       requestBody: { content: { 'application/json': {} } },
     });
     expect(Object.keys(document.paths).length).toBeGreaterThan(25);
+    // Each address names exactly the parameters that stand in it.
+    for (const [path, methods] of Object.entries(document.paths))
+      for (const operation of Object.values(methods) as { parameters?: { in: string; name: string }[] }[]) {
+        const declared = (operation.parameters ?? [])
+          .filter((parameter) => parameter.in === 'path')
+          .map((parameter) => parameter.name);
+        expect([path, declared.sort()]).toEqual([
+          path,
+          [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1]).sort(),
+        ]);
+      }
     expect((await send('GET', '/features')).body).toMatchObject({
       agents_api: { enabled: false },
       browser_control: { enabled: false },
