@@ -39,14 +39,22 @@ export function agentGraph(options: AgentGraphOptions): Graph {
       });
       return scope === null ? frames : releasing(frames, scope);
     },
-    getState: async (config, stateOptions) => (await compiled.getState(lend(config), stateOptions)) as GraphSnapshot,
-    getStateHistory: (config, historyOptions) =>
-      compiled.getStateHistory(lend(config), historyOptions) as AsyncIterable<GraphSnapshot>,
+    getState: async (config, stateOptions) => visible(loop, await compiled.getState(lend(config), stateOptions)),
+    async *getStateHistory(config, historyOptions) {
+      for await (const state of compiled.getStateHistory(lend(config), historyOptions)) yield visible(loop, state);
+    },
     async updateState(config, values, asNode) {
       const checked = values === null || values === undefined ? values : checkedInput(loop, values, surroundings);
       return (await compiled.updateState(lend(config), checked, asNode)) as GraphConfig;
     },
   };
+}
+
+/** A snapshot with the channels that clients may see: LangGraph answers all, the loop's own and private ones too. */
+function visible(loop: Loop, state: unknown): GraphSnapshot {
+  const snapshot = state as GraphSnapshot;
+  const values = Object.entries(snapshot.values ?? {}).filter(([key]) => loop.publicKeys.includes(key));
+  return { ...snapshot, values: Object.fromEntries(values) };
 }
 
 function prepareInput(loop: Loop, input: unknown, scope: AttemptScope | null, surroundings: Surroundings): unknown {

@@ -170,6 +170,22 @@ describe('jumps', () => {
   });
 });
 
+test('clients see neither the loop’s own channel nor private ones', async () => {
+  const middleware = createMiddleware({
+    name: 'private',
+    stateSchema: z.object({ _own: z.string().optional(), shown: z.string().optional() }),
+    afterModel: { canJumpTo: ['end'], hook: () => ({ _own: 'mine', shown: 'yes', jumpTo: 'end' }) },
+  } as never) as unknown as Middleware;
+  const { start } = fixture({ model: new FakeModel([echoCall]), tools: [echo], middleware: [middleware] });
+  const attempt = recordedAttempt();
+  const graph = start(new MemorySaver(), attempt);
+  const { values } = await drain(graph, { messages: go() }, attempt);
+  expect(Object.keys(values).toSorted()).toEqual(['artifacts', 'messages', 'shown']);
+  expect(graph.stateKeys).not.toContain('_own');
+  for await (const state of graph.getStateHistory({ configurable: { thread_id: attempt.run.threadId } }))
+    expect(Object.keys(state.values).filter((key) => key.startsWith('_'))).toEqual([]);
+});
+
 describe('requests', () => {
   test('wrappers may change the system prompt, the tools and the model; the change is theirs alone', async () => {
     const other = new FakeModel([{ text: 'from the other' }]);
