@@ -384,7 +384,7 @@ describe('answers are lost', () => {
         },
       },
       stores: (stores) =>
-        withFaults(stores, ({ method, count }) => {
+        withFaults(stores, ({ port, method, count }) => {
           // From the second checkpoint on, for five seconds.
           if (method === 'put' && count === 3) {
             down = true;
@@ -392,7 +392,7 @@ describe('answers are lost', () => {
               down = false;
             });
           }
-          return down ? 'fail-before' : null;
+          return down && port === 'checkpoints' ? 'fail-before' : null;
         }),
     });
     await w.runtime.start();
