@@ -1,6 +1,7 @@
 import { chmod, mkdir, truncate, writeFile } from 'node:fs/promises';
+import { VirtualClock } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
-import { realClock, temporaryHome } from '../test-support.ts';
+import { temporaryHome } from '../test-support.ts';
 import { DiskLedger, sizeOf } from './disk.ts';
 
 const MIB = 1024 * 1024;
@@ -24,8 +25,9 @@ test('adds up what a folder takes on the disk, and says when a part of it was cl
 test('what short commands wrote one after the other is seen before the next', async (context) => {
   const folder = await temporaryHome();
   if ((await sizeOf(folder)) === null) context.skip('no `du` here');
+  const clock = new VirtualClock();
   let free = 1_000 * MIB;
-  const ledger = new DiskLedger(realClock, async () => free);
+  const ledger = new DiskLedger(clock, async () => free);
   const quota = 64 * MIB;
   expect(await ledger.isOver(folder, quota)).toBe(false);
   for (let turn = 0; turn < 8; turn += 1) {
@@ -41,8 +43,9 @@ test('what short commands wrote one after the other is seen before the next', as
 test('a watch allows a thread over its quota to clean up, not to grow', async (context) => {
   const folder = await temporaryHome();
   if ((await sizeOf(folder)) === null) context.skip('no `du` here');
+  const clock = new VirtualClock();
   let free = 1_000 * MIB;
-  const ledger = new DiskLedger(realClock, async () => free);
+  const ledger = new DiskLedger(clock, async () => free);
   const quota = 16 * MIB;
   await writeFile(`${folder}/before`, Buffer.alloc(24 * MIB, 1));
   const watch = ledger.watch(folder, quota);

@@ -214,6 +214,8 @@ test('before anything was written a thread has empty folders and leaves none on 
   expect(await files.stat('x')).toBeNull();
   expect(await files.stat(WORKSPACE)).toMatchObject({ kind: 'directory' });
   await expectRefused(files.read('x', { maxBytes: 1 }), home, 'not_found');
+  await expectRefused(files.list('missing', { depth: 1, limit: 10 }), home, 'not_found');
+  await expectRefused(files.glob('*', 'missing', { includeDirectories: true, limit: 10 }), home, 'not_found');
   expect(await readdir(home)).toEqual([]);
 });
 

@@ -41,14 +41,14 @@ export class Claims {
     return taken ? 'published' : 'being_destroyed';
   }
 
-  /** May this instance stop it? A store that cannot tell counts as no (SB-28). */
-  async claimForDestroy(id: string): Promise<boolean> {
+  /** May this instance stop it? Only when granted: a store that cannot tell is no permission (SB-28). */
+  async claimForDestroy(id: string): Promise<'granted' | 'refused' | 'unknown'> {
     return this.#claim(id, true);
   }
 
   /** May this instance adopt it? A store that cannot tell counts as no. */
   async claimToAdopt(id: string): Promise<boolean> {
-    return this.#claim(id, false);
+    return (await this.#claim(id, false)) === 'granted';
   }
 
   /** Who owns a container that is not ours? `unknown` defers an adoption (SB-56). */
@@ -77,12 +77,12 @@ export class Claims {
     }
   }
 
-  async #claim(id: string, forDestroy: boolean): Promise<boolean> {
+  async #claim(id: string, forDestroy: boolean): Promise<'granted' | 'refused' | 'unknown'> {
     try {
-      return await this.#store.claim(id, { forDestroy });
+      return (await this.#store.claim(id, { forDestroy })) ? 'granted' : 'refused';
     } catch (error) {
       this.#cannotTell('claim', id, error);
-      return false;
+      return 'unknown';
     }
   }
 

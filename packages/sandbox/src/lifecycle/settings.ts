@@ -54,7 +54,8 @@ export function checkLifecycleSettings(settings: LifecycleSettings): void {
   const fault = (text: string) => new ReindeerError('configuration', `sandbox: ${text}`);
   const { replicas, burstLimit, idleTimeoutMs, ttlMultiplier, renewalIntervalMs } = settings;
   if (!(Number.isSafeInteger(replicas) && replicas > 0)) throw fault('replicas must be a whole number above 0.');
-  if (!(Number.isSafeInteger(burstLimit) && burstLimit >= 0)) throw fault('burst_limit must be a whole number, 0 or more.');
+  if (!(Number.isSafeInteger(burstLimit) && burstLimit >= 0))
+    throw fault('burst_limit must be a whole number, 0 or more.');
   if (!(Number.isFinite(idleTimeoutMs) && idleTimeoutMs >= 0)) throw fault('idle_timeout must be 0 or more.');
   if (!(ttlMultiplier >= 2)) throw fault('ownership.ttl_multiplier must be at least 2.');
   for (const name of ['sweepMs', 'teardownWaitMs', 'readyMs', 'discoveredReadyMs', 'acquireTimeoutMs'] as const)

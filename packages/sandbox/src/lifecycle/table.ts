@@ -27,6 +27,7 @@ export class SandboxTable {
   readonly #byThread = new Map<string, string>();
   readonly #closing = new Set<Promise<void>>();
   #epoch = 0;
+  #change = Promise.withResolvers<void>();
 
   constructor(parts: { readonly machine: SandboxMachine; readonly clock: Clock; readonly logger: Logger }) {
     this.#machine = parts.machine;
@@ -55,10 +56,18 @@ export class SandboxTable {
     return [...this.#states].filter(([, state]) => phases.includes(state.phase)).map(([id]) => id);
   }
 
-  count(): number {
+  /** Containers that this instance keeps or starts, besides the one of `except`. */
+  count(except: string): number {
     let count = 0;
-    for (const state of this.#states.values()) if (state.phase !== 'absent' || state.creating) count += 1;
+    for (const [id, state] of this.#states) {
+      if (id !== except && (state.phase !== 'absent' || state.creating)) count += 1;
+    }
     return count;
+  }
+
+  /** Resolves at the next change of a phase or a start: somebody may have left. */
+  nextChange(): Promise<void> {
+    return this.#change.promise;
   }
 
   /** A number that was never an epoch before. */
@@ -88,6 +97,11 @@ export class SandboxTable {
     }
     if (isQuiet(state)) this.#states.delete(id);
     else this.#states.set(id, state);
+    if (before.phase !== state.phase || before.creating !== state.creating) {
+      const { resolve } = this.#change;
+      this.#change = Promise.withResolvers();
+      resolve();
+    }
     return transition;
   }
 

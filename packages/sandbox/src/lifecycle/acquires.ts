@@ -1,0 +1,233 @@
+import { fits, type SandboxClient, type SandboxIdentity, type SandboxInfo } from '@reindeer/protocol';
+import { CountedClient } from './counted-client.ts';
+import { aborted, beingDestroyed, identityCollision, notReady } from './errors.ts';
+import { sandboxIdOf } from './identity.ts';
+import type { Core } from './parts.ts';
+import { takeRoom } from './room.ts';
+import type { Stops } from './stops.ts';
+
+export interface Acquired {
+  readonly client: SandboxClient;
+  readonly path: 'reuse' | 'reclaim' | 'discover' | 'create';
+}
+
+/** How often an acquire starts again after a stop of the same sandbox by this instance. */
+const MAX_ROUNDS = 3;
+
+/**
+ * The ways to a sandbox, in this order: reuse the active one, reclaim the warm one, discover a running one, create one (`core.md` 2.5).
+ * On each, ownership is published before anything is handed out, and what was true before a round trip is asked again after it.
+ * Runs inside the section of its thread.
+ */
+export class Acquires {
+  readonly #core: Core;
+  readonly #stops: Stops;
+
+  constructor(core: Core, stops: Stops) {
+    this.#core = core;
+    this.#stops = stops;
+  }
+
+  async acquire(identity: SandboxIdentity, signal: AbortSignal | undefined): Promise<Acquired> {
+    const id = sandboxIdOf(identity);
+    for (let round = 1; ; round += 1) {
+      const found = (await this.#known(identity, id)) ?? (await this.#unknown(identity, id, signal));
+      if (found !== 'being_destroyed') return found;
+      // A stop of our own ends soon, and then there is room for a new container; a peer's is reported.
+      const ending = this.#stops.ending(id);
+      if (ending === undefined || round >= MAX_ROUNDS) throw beingDestroyed(id);
+      await orAborted(ending, signal);
+    }
+  }
+
+  /** The thread's active sandbox; null when there is none that may be handed out. */
+  async reuse(identity: SandboxIdentity): Promise<SandboxClient | null> {
+    const { table, claims } = this.#core;
+    const id = table.idOf(identity);
+    if (id === undefined) return null;
+    const { info } = table.state(id);
+    if (info === null || !this.#usable(id, info)) return null;
+    if ((await this.#health(info)) === 'dead') {
+      await this.#stops.dropUnhealthy(id, info);
+      return null;
+    }
+    if (!this.#usable(id, info)) return null;
+    table.apply(id, { type: 'touch', now: table.now });
+    if ((await claims.publish(id)) === 'being_destroyed') {
+      table.apply(id, { type: 'forget', epoch: null });
+      return null;
+    }
+    // Both may have changed during the round trip: reserved for a stop (SB-15), or forgotten (SB-14).
+    if (!this.#usable(id, info)) return null;
+    return table.client(id) ?? null;
+  }
+
+  /** The thread's warm sandbox, made active again; null when there is none that may be handed out. */
+  async reclaim(identity: SandboxIdentity, id: string): Promise<SandboxClient | null> {
+    const { table, claims, backend } = this.#core;
+    const { phase, reserved, info } = table.state(id);
+    // Before any round trip: a doomed entry costs neither a health check nor the store (SB-18).
+    if (phase !== 'warm' || reserved || info === null) return null;
+    if ((await this.#health(info)) === 'dead') {
+      await this.#stops.dropUnhealthy(id, info);
+      return null;
+    }
+    if ((await claims.publish(id)) === 'being_destroyed') {
+      table.apply(id, { type: 'forget', epoch: null });
+      return null;
+    }
+    const client = new CountedClient(id, backend.connect(info, identity), table);
+    const promoted = table.apply(id, { type: 'promote', info, identity, now: table.now }, client);
+    if (promoted.outcome === 'changed') return client;
+    table.closeLater(client);
+    if (promoted.reason === 'identity') throw identityCollision(id);
+    return null;
+  }
+
+  /** Takes over a running container, whoever started it. */
+  async discovered(identity: SandboxIdentity, info: SandboxInfo): Promise<SandboxClient | 'being_destroyed'> {
+    const { table, claims, backend } = this.#core;
+    const { id } = info;
+    const client = new CountedClient(id, backend.connect(info, identity), table);
+    let tracked = false;
+    try {
+      if ((await claims.publish(id)) === 'being_destroyed') return 'being_destroyed';
+      const transition = table.apply(id, { type: 'track', info, identity, now: table.now }, client);
+      if (transition.outcome === 'refused') {
+        if (transition.reason === 'identity') throw identityCollision(id);
+        return 'being_destroyed';
+      }
+      tracked = true;
+      return client;
+    } finally {
+      // The container stays as it is: it was not started here (SB-16).
+      if (!tracked) table.closeLater(client);
+    }
+  }
+
+  /** Publishes and tracks a container that this acquire has started; takes it back when that fails. */
+  async created(identity: SandboxIdentity, info: SandboxInfo): Promise<SandboxClient | 'being_destroyed'> {
+    const { table, claims, backend } = this.#core;
+    const { id } = info;
+    const client = new CountedClient(id, backend.connect(info, identity), table);
+    const giveUp = async (why: 'being_destroyed' | 'unknown'): Promise<void> => {
+      table.closeLater(client);
+      await this.#stops.rollBack(info, why);
+    };
+    let published: 'published' | 'being_destroyed';
+    try {
+      published = await claims.publish(id);
+    } catch (error) {
+      await giveUp('unknown');
+      throw error;
+    }
+    if (published === 'being_destroyed') {
+      await giveUp('being_destroyed');
+      return 'being_destroyed';
+    }
+    const transition = table.apply(id, { type: 'track', info, identity, now: table.now }, client);
+    if (transition.outcome === 'changed') return client;
+    await giveUp('unknown');
+    if (transition.reason === 'identity') throw identityCollision(id);
+    return 'being_destroyed';
+  }
+
+  async #known(identity: SandboxIdentity, id: string): Promise<Acquired | null> {
+    const reused = await this.reuse(identity);
+    if (reused !== null) return { client: reused, path: 'reuse' };
+    if (!fits(this.#core.table.state(id), identity)) throw identityCollision(id);
+    const reclaimed = await this.reclaim(identity, id);
+    return reclaimed === null ? null : { client: reclaimed, path: 'reclaim' };
+  }
+
+  async #unknown(
+    identity: SandboxIdentity,
+    id: string,
+    signal: AbortSignal | undefined,
+  ): Promise<Acquired | 'being_destroyed'> {
+    const { backend, section } = this.#core;
+    return section(identity, id, async () => {
+      // Another process of this host may have been faster while this one waited for the section (SB-23).
+      const known = await this.#known(identity, id);
+      if (known !== null) return known;
+      const info = await backend.discover(id);
+      if (info !== null) return as('discover', await this.discovered(identity, info));
+      if (signal?.aborted) throw aborted();
+      return this.#create(identity, id, signal);
+    });
+  }
+
+  async #create(
+    identity: SandboxIdentity,
+    id: string,
+    signal: AbortSignal | undefined,
+  ): Promise<Acquired | 'being_destroyed'> {
+    const { backend, settings, table } = this.#core;
+    await takeRoom(this.#core, this.#stops, id, signal);
+    try {
+      for (let round = 1; ; round += 1) {
+        const { outcome, info } = await backend.create({ id, ...identity });
+        const withinMs = outcome === 'created' ? settings.readyMs : settings.discoveredReadyMs;
+        if (await this.#ready(info, withinMs, signal)) {
+          return outcome === 'created'
+            ? as('create', await this.created(identity, info))
+            : as('discover', await this.discovered(identity, info));
+        }
+        const discarded = await this.#stops.discardUnready(info);
+        if (signal?.aborted) throw aborted();
+        // A container that was there and is dead gives its name free for one that lives.
+        if (outcome === 'created' || discarded !== 'destroyed' || round > 1) throw notReady(id);
+      }
+    } finally {
+      table.apply(id, { type: 'create-ended' });
+    }
+  }
+
+  async #ready(info: SandboxInfo, withinMs: number, signal: AbortSignal | undefined): Promise<boolean> {
+    try {
+      return await this.#core.backend.ready(info, { withinMs, ...(signal === undefined ? {} : { signal }) });
+    } catch (error) {
+      this.#core.surroundings.logger.warn('A sandbox could not be asked whether it is ready', {
+        sandboxId: info.id,
+        cause: String(error),
+      });
+      return false;
+    }
+  }
+
+  /** An engine that cannot be asked is no proof of a death (SB-20). */
+  async #health(info: SandboxInfo): Promise<'alive' | 'dead' | 'unknown'> {
+    try {
+      return (await this.#core.backend.isAlive(info)) ? 'alive' : 'dead';
+    } catch (error) {
+      this.#core.surroundings.logger.warn('A sandbox could not be checked and is kept', {
+        sandboxId: info.id,
+        cause: String(error),
+      });
+      return 'unknown';
+    }
+  }
+
+  #usable(id: string, info: SandboxInfo): boolean {
+    const state = this.#core.table.state(id);
+    return state.phase === 'active' && !state.reserved && state.info === info;
+  }
+}
+
+function as(path: Acquired['path'], client: SandboxClient | 'being_destroyed'): Acquired | 'being_destroyed' {
+  return client === 'being_destroyed' ? client : { client, path };
+}
+
+/** Waits for `promise`, unless the signal fires first. */
+async function orAborted(promise: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+  if (signal === undefined) return promise;
+  if (signal.aborted) throw aborted();
+  const cut = Promise.withResolvers<void>();
+  const onAbort = () => cut.reject(aborted());
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    await Promise.race([promise, cut.promise]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}

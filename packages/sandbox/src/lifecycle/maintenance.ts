@@ -1,0 +1,134 @@
+import { graceElapsed, type SandboxInfo } from '@reindeer/protocol';
+import type { Core } from './parts.ts';
+import { graceMs } from './settings.ts';
+import type { Stops } from './stops.ts';
+
+/** Store calls and stops of one pass that run at the same time. */
+const AT_ONCE = 16;
+const STOPS_AT_ONCE = 4;
+
+/**
+ * What happens without anybody asking: leases are renewed, orphans adopted, the idle stopped. Each pass can be called by hand and never
+ * rejects; `start` runs them by the clock until `stop`.
+ *
+ * Two loops, since renewal must wait behind nothing (SB-47): *stopped* → `start` → *running* → `stop` (no store call begins after it
+ * has resolved, ND-03) → *stopped*.
+ */
+export class Maintenance {
+  readonly #core: Core;
+  readonly #stops: Stops;
+  readonly #over = new AbortController();
+  #loops: Promise<unknown> | null = null;
+
+  constructor(core: Core, stops: Stops) {
+    this.#core = core;
+    this.#stops = stops;
+  }
+
+  start(): void {
+    if (this.#loops !== null || this.#over.signal.aborted) return;
+    const { renewalIntervalMs, sweepMs } = this.#core.settings;
+    this.#loops = Promise.all([
+      this.#loop('renewal', renewalIntervalMs, () => this.renew()),
+      this.#loop('sweep', sweepMs, async () => {
+        await this.reconcile();
+        await this.reap();
+      }),
+    ]);
+  }
+
+  async stop(): Promise<void> {
+    this.#over.abort();
+    await this.#loops;
+  }
+
+  /** Renews what is active and what is warm. A lost lease lets go of the sandbox and leaves its container running (SB-50). */
+  async renew(): Promise<void> {
+    const { table, claims, surroundings } = this.#core;
+    await each(table.ids('active', 'warm'), AT_ONCE, async (id) => {
+      // The epoch of before the question: an acquire that comes in between makes the answer void (SB-61).
+      const { epoch } = table.state(id);
+      if ((await claims.refresh(id)) === 'kept') return;
+      await surroundings.probe.at('sandbox.before-forget', { id });
+      const forgotten = table.apply(id, { type: 'forget', epoch });
+      if (forgotten.outcome === 'changed')
+        surroundings.logger.info('A sandbox has moved to another instance', { sandboxId: id });
+    });
+  }
+
+  /** Adopts running containers that nobody owns into the warm pool; stops nothing. */
+  async reconcile(): Promise<void> {
+    const { backend, table, surroundings } = this.#core;
+    let running: readonly SandboxInfo[];
+    try {
+      running = (await backend.listRunning?.()) ?? [];
+    } catch (error) {
+      surroundings.logger.warn('The running sandboxes could not be listed', { cause: String(error) });
+      return;
+    }
+    table.vanishExcept(new Set(running.map((info) => info.id)));
+    await each(running, AT_ONCE, (info) => this.#consider(info));
+  }
+
+  /** Stops what was idle, or warm, for longer than the idle timeout. */
+  async reap(): Promise<void> {
+    const { table, settings, surroundings } = this.#core;
+    if (settings.idleTimeoutMs === 0) return;
+    const before = table.now - settings.idleTimeoutMs;
+    const idle = table.ids('active').filter((id) => table.state(id).activeAt <= before);
+    await each(idle, STOPS_AT_ONCE, async (id) => {
+      await surroundings.probe.at('sandbox.before-reserve', { id });
+      try {
+        await this.#stops.destroyTracked(id, { kind: 'idle', before });
+      } catch (error) {
+        surroundings.logger.error('An idle sandbox could not be stopped', { sandboxId: id, cause: String(error) });
+      }
+    });
+    await each(table.ids('warm'), STOPS_AT_ONCE, async (id) => {
+      const { info, parkedAt } = table.state(id);
+      if (info === null || parkedAt > before) return;
+      await surroundings.probe.at('sandbox.before-reserve', { id });
+      await this.#stops.destroyWarm(id, info, { kind: 'expired', info, before });
+    });
+  }
+
+  async #consider(info: SandboxInfo): Promise<void> {
+    const { table, claims, settings, surroundings } = this.#core;
+    const { id } = info;
+    const state = table.state(id);
+    if (state.phase !== 'absent' || state.reserved || state.creating) return;
+    if (claims.seesPeers) {
+      const seen = await claims.seen(id);
+      if (seen === 'unknown') return;
+      table.apply(id, { type: 'seen', owned: seen === 'owned', now: table.now });
+      // A living owner publishes again within one renewal interval, which is shorter than the grace (SB-52).
+      if (!graceElapsed(table.state(id), table.now, graceMs(settings))) return;
+    }
+    if (!(await claims.claimToAdopt(id))) return;
+    const adopted = table.apply(id, { type: 'adopt', info, now: table.now });
+    if (adopted.outcome === 'changed') surroundings.logger.info('A running sandbox was adopted', { sandboxId: id });
+  }
+
+  async #loop(name: string, interval: number, pass: () => Promise<void>): Promise<void> {
+    const { clock, logger } = this.#core.surroundings;
+    const { signal } = this.#over;
+    while (!signal.aborted) {
+      await clock.sleep(interval, signal).catch(() => {});
+      if (signal.aborted) return;
+      try {
+        await pass();
+      } catch (error) {
+        logger.error('A pass over the sandboxes failed', { pass: name, cause: String(error) });
+      }
+    }
+  }
+}
+
+/** Calls `work` for each item, at most `atOnce` of them at a time. */
+export async function each<T>(items: readonly T[], atOnce: number, work: (item: T) => Promise<void>): Promise<void> {
+  const left = items.values();
+  const lane = async (): Promise<void> => {
+    for (const item of left) await work(item);
+  };
+  await Promise.all(Array.from({ length: Math.min(atOnce, items.length) }, lane));
+}

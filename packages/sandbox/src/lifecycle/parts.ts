@@ -1,0 +1,50 @@
+import type {
+  OwnershipStore,
+  SandboxBackend,
+  SandboxFiles,
+  SandboxIdentity,
+  SandboxMachine,
+  Surroundings,
+} from '@reindeer/protocol';
+import type { Claims } from './claims.ts';
+import type { LifecycleSettings } from './settings.ts';
+import type { SandboxTable } from './table.ts';
+import type { TeardownLeases } from './teardown.ts';
+
+/** The files of threads, which live longer than any container. */
+export interface ThreadStorage {
+  files(identity: SandboxIdentity): SandboxFiles;
+  /** Makes a thread's folders ready to be mounted. */
+  prepare(identity: SandboxIdentity): Promise<void>;
+  remove(identity: SandboxIdentity): Promise<void>;
+  close(): Promise<void>;
+}
+
+/**
+ * Keeps processes of one host from looking for and starting the same container at once (SB-23). Without one the container's name, which
+ * the engine gives away once, decides: the loser's `create` answers `existing`.
+ */
+export type ThreadSection = <T>(identity: SandboxIdentity, id: string, work: () => Promise<T>) => Promise<T>;
+
+export interface LifecycleParts {
+  readonly backend: SandboxBackend;
+  /** Closed by the provider's `shutdown`. */
+  readonly ownership: OwnershipStore;
+  readonly storage: ThreadStorage;
+  readonly surroundings: Surroundings;
+  readonly settings?: Partial<LifecycleSettings>;
+  readonly section?: ThreadSection;
+  /** Default: `reduceSandbox`. */
+  readonly machine?: SandboxMachine;
+}
+
+/** What the paths of one provider share. */
+export interface Core {
+  readonly table: SandboxTable;
+  readonly claims: Claims;
+  readonly teardowns: TeardownLeases;
+  readonly backend: SandboxBackend;
+  readonly settings: LifecycleSettings;
+  readonly surroundings: Surroundings;
+  readonly section: ThreadSection;
+}
