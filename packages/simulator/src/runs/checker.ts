@@ -282,11 +282,11 @@ export class Checker {
   act(attempt: ActingAttempt, what: string): void {
     const { runId, token, incarnation } = attempt;
     this.#chronicle.note(() => `${incarnation.name} ${what} of ${runId}, attempt ${attempt.attempt}`);
-    if (this.#stopped.has(runId))
-      this.#chronicle.broken('S11', `${what} was begun after ${runId} was reported as stopped`);
     if (attempt.toldToStop)
       this.#chronicle.broken('S11', `${what} was begun after the holder of ${runId} was told to stop`);
     if (incarnation.justResumed) return;
+    if (this.#stopped.has(runId))
+      this.#chronicle.broken('S11', `${what} was begun after ${runId} was reported as stopped`);
     const confirmed = this.#confirmed.get(`${runId}/${token}`);
     if (confirmed !== undefined && this.#now() >= confirmed)
       this.#chronicle.broken(
@@ -325,9 +325,10 @@ export class Checker {
     else if (journal.finished !== null) this.#chronicle.broken('S9', `${name} had finished and was started again`);
   }
 
-  /** A resumed run did not find its own state at the head of its thread. */
-  lostState(runId: string, found: string | null): void {
-    this.#chronicle.broken('S8', `${runId} goes on, and the head of its thread is of ${found ?? 'nobody'}`);
+  /** A resumed run did not find its own state at the head of its thread. Only its holder has a claim to it. */
+  lostState({ runId, token }: ActingAttempt, found: string | null): void {
+    if (this.#database.held({ runId, token }) !== null)
+      this.#chronicle.broken('S8', `${runId} goes on, and the head of its thread is of ${found ?? 'nobody'}`);
   }
 
   /** S7: every answer to a key names one run and one payload. */

@@ -146,7 +146,10 @@ async function* followProgram(following: Following): AsyncGenerator<[string[], s
     state = { runId, program: asProgram(context.run.request.input), step: 0, done: head?.done ?? [] };
     await saver.put(state, `${runId}.input`);
   } else if (head !== null && head.runId === runId) state = head;
-  else return checker.lostState(runId, head?.runId ?? null);
+  else {
+    checker.lostState(following.acting, head?.runId ?? null);
+    throw new ReindeerError('fenced', 'The state of this run is not at the head of its thread any more.');
+  }
 
   for (;;) {
     const step = state.program.steps[state.step];

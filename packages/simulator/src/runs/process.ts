@@ -126,7 +126,7 @@ export class SimulatedProcess {
     incarnation.die();
   }
 
-  /** ND-03: the loops are over. L4: what was on its way (the end of a tool, a client's last answer) ends soon, and nothing sleeps. */
+  /** ND-03: the loops are over. L4: nothing sleeps on from before; what an answer still sets off that was on its way is short. */
   async #nothingGoesOn(incarnation: Incarnation): Promise<void> {
     const { scheduler, chronicle } = this.#world;
     await scheduler.sleep(5);
@@ -138,8 +138,9 @@ export class SimulatedProcess {
         'ND-03',
         `${incarnation.name} renewed or claimed ${incarnation.beats - beats} times after its stop`,
       );
-    if (incarnation.sleeping > 0 && !incarnation.pausedSince(since))
-      chronicle.broken('L4', `${incarnation.name} has ${incarnation.sleeping} timers long after its stop`);
+    const timers = incarnation.sleepingSince(since);
+    if (timers > 0 && !incarnation.pausedSince(since))
+      chronicle.broken('L4', `${incarnation.name} has ${timers} timers of before its stop long after it`);
   }
 
   /** As SIGSTOP, or a virtual machine that is moved. */

@@ -54,7 +54,7 @@ export class Incarnation {
   readonly #piledUp: (() => void)[] = [];
   #resumedAt: number | null = null;
   #alive = true;
-  #sleeping = 0;
+  readonly #sleepers = new Set<{ readonly begun: number }>();
   #beats = 0;
 
   constructor(parts: {
@@ -97,7 +97,11 @@ export class Incarnation {
   }
   /** Timers that wait right now: none after a clean stop. */
   get sleeping(): number {
-    return this.#sleeping;
+    return this.#sleepers.size;
+  }
+  /** Of these, the ones that were begun before `time`. */
+  sleepingSince(time: number): number {
+    return [...this.#sleepers].filter((sleeper) => sleeper.begun < time).length;
   }
   /** Renewals and claims so far: what the loops of the product send. */
   get beats(): number {
@@ -175,9 +179,10 @@ export class Incarnation {
       sleep: (milliseconds, signal) => {
         if (signal?.aborted === true) return Promise.reject(signal.reason);
         return new Promise<void>((resolve, reject) => {
-          this.#sleeping += 1;
+          const sleeper = { begun: scheduler.now };
+          this.#sleepers.add(sleeper);
           const leave = (): void => {
-            this.#sleeping -= 1;
+            this.#sleepers.delete(sleeper);
             signal?.removeEventListener('abort', aborted);
           };
           const timer = this.#whenAwake(milliseconds, () => {
