@@ -36,6 +36,13 @@ test('an empty answer after tools is asked for once more; nothing of it stays', 
   expect(new Set(history)).not.toContain('human ai tool ai ai');
 });
 
+test('the note goes with one request only', verifies('MW-32'), async () => {
+  const { model, messages } = await play([looking, empty, looking, { text: 'There.' }]);
+  const noted = model.requests.map((request) => request.some((message) => message.text.includes('answer was empty')));
+  expect(noted).toEqual([false, false, true, false]);
+  expect(messages.at(-1)?.text).toBe('There.');
+});
+
 test('a second empty answer is a visible error and a failed run', verifies('MW-32'), async () => {
   const { messages, model, attempt } = await play([looking, empty]);
   expect(model.requests).toHaveLength(3);
