@@ -2,5 +2,18 @@ export { type CreateSandboxProvider, createSandboxProvider } from './create.ts';
 export { IGNORED_FOLDERS } from './files/search.ts';
 export { safeUserId } from './identity.ts';
 export { KeyedLock } from './keyed-lock.ts';
+export { createLifecycleProvider } from './lifecycle/index.ts';
+export { MemoryLeases, type MemoryOwnershipOptions, MemoryOwnershipStore } from './lifecycle/ownership/memory-store.ts';
+export { newOwnerId, openOwnershipStore } from './lifecycle/ownership/open.ts';
+export { openRedisOwnership, type RedisOwnershipOptions } from './lifecycle/ownership/redis-store.ts';
+export {
+  leaseTtlMs,
+  type OwnershipConfiguration,
+  type OwnershipSettings,
+  type OwnershipSources,
+  resolveOwnership,
+} from './lifecycle/ownership/settings.ts';
+export type { LifecycleParts, ThreadSection, ThreadStorage } from './lifecycle/parts.ts';
+export { DEFAULT_LIFECYCLE_SETTINGS, type LifecycleSettings, type OverflowPolicy } from './lifecycle/settings.ts';
 export { looksSecret } from './process/environment.ts';
 export { DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from './settings.ts';
