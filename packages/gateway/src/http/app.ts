@@ -112,6 +112,16 @@ function failed(c: RequestContext, parts: HttpParts, error: unknown): Response {
   return c.json(answer.body, answer.status as ContentfulStatusCode);
 }
 
+/** What LangGraph's SDK can ask for and this version does not do: told apart from a misspelt address. */
+const LATER: readonly (readonly [RegExp, string])[] = [
+  [/\/crons(?:\/|$)/, 'Scheduled runs are'],
+  [/^\/store(?:\/|$)/, 'The key-value store is'],
+  [/^\/runs\/batch$/, 'Batches of runs are'],
+  [/^\/threads\/prune$/, 'Pruning of threads is'],
+  [/^\/threads\/[^/]+\/(?:stream|commands)(?:\/|$)/, 'Streams of whole threads are'],
+  [/^\/assistants(?:$|\/[^/]+\/(?:subgraphs|versions|latest))/, 'Assistants of your own are'],
+];
+
 function unknownAddress(c: RequestContext, api: Api): ReindeerError {
   const path = c.req.path.replace(/^\/api(?:\/langgraph)?/, '').slice(0, 200);
   if (!c.req.path.startsWith('/api'))
@@ -119,6 +129,9 @@ function unknownAddress(c: RequestContext, api: Api): ReindeerError {
       'not_found',
       `There is nothing at ${c.req.path.slice(0, 200)}. The API is below /api; the page is at /.`,
     );
+  const later = LATER.find(([pattern]) => pattern.test(path));
+  if (later !== undefined)
+    return new ReindeerError('not_implemented', `${later[1]} not supported by this version. Leave the call out.`);
   const patterns = [...new Set(api.routes.map((entry) => entry.path))];
   const here = api.routes.filter((entry) => matches(entry.path, path)).map((entry) => entry.method);
   if (here.length > 0)

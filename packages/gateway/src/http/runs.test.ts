@@ -227,6 +227,17 @@ describe('bad requests', () => {
     expect((await detailOf(method)).detail).toContain('POST');
   });
 
+  test('what the SDK knows and this version does not do is told apart', async () => {
+    for (const call of [
+      client().store.getItem(['a'], 'b'),
+      client().crons.search(),
+      client().runs.createBatch([]),
+      client().threads.prune(['a']),
+      client().assistants.create({ graphId: 'x' }),
+    ])
+      await expect(call).rejects.toThrow(/501.*not supported by this version/s);
+  });
+
   test('faults inside leak nothing', async () => {
     fixture.runs.admission = () => {
       throw new Error('SELECT * FROM /root/secret');
