@@ -1,6 +1,7 @@
 import { mkdir, realpath } from 'node:fs/promises';
 import { type IsolationReport, ReindeerError, type SandboxProvider, type Surroundings } from '@reindeer/protocol';
 import { BubblewrapExecutor } from './bubblewrap/executor.ts';
+import { endOrphans, markOf } from './bubblewrap/orphans.ts';
 import { probeBubblewrap } from './bubblewrap/probe.ts';
 import type { Executor } from './executor.ts';
 import { Matcher } from './files/matcher.ts';
@@ -65,7 +66,11 @@ async function chooseExecutor(
         'set `sandbox.use: bubblewrap`, or `allow_host_bash: true` if commands may run as your own user without isolation.',
     });
   }
+  const mark = markOf(home);
+  const orphans = await endOrphans(mark);
+  if (orphans > 0) surroundings.logger.info('Processes of a killed server were ended.', { count: orphans });
   const result = await probeBubblewrap({
+    mark,
     settings,
     surroundings,
     pipes,

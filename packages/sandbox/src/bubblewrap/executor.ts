@@ -9,6 +9,7 @@ import type { SandboxSettings } from '../settings.ts';
 import { baseEnvironment, type Identity } from './arguments.ts';
 import { DiskLedger } from './disk.ts';
 import { launch } from './launch.ts';
+import { markOf } from './orphans.ts';
 import type { BubblewrapFindings } from './probe.ts';
 import { watchCommand } from './watchdog.ts';
 
@@ -61,6 +62,7 @@ export class BubblewrapExecutor implements Executor {
     const limits = over ? { ...settings, diskBytes: Math.min(settings.diskBytes, OVER_QUOTA_FILE_BYTES) } : settings;
     return launch({
       program,
+      mark: markOf(this.#home),
       command: {
         identity,
         folders: paths.folders,

@@ -7,6 +7,7 @@ import { PipePool } from '../process/pipes.ts';
 import { DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from '../settings.ts';
 import { realSurroundings } from '../test-support.ts';
 import { BubblewrapExecutor } from './executor.ts';
+import { markOf } from './orphans.ts';
 import { type BubblewrapFindings, type ProbeResult, probeBubblewrap } from './probe.ts';
 
 /** The lower rungs: what holds where the machine offers less than this one may. */
@@ -35,6 +36,7 @@ beforeAll(async () => {
     folder: `${home}/probe`,
     hidden: [home],
     systemFolder: home,
+    mark: markOf(home),
     searchPath: process.env.PATH ?? '',
   });
 });

@@ -7,11 +7,13 @@ import { isGone, kill, pollUntil, processStat } from '../process/signals.ts';
 import { supervise, within } from '../process/supervise.ts';
 import { type BubblewrapCommand, bubblewrapArguments, insideCommand } from './arguments.ts';
 import type { Cgroups, CommandGroup } from './cgroups.ts';
-import type { WatchInput } from './watchdog.ts';
+import { usageOf, type WatchInput } from './watchdog.ts';
 
 export interface Launch {
   /** Absolute path of `bwrap`. */
   readonly program: string;
+  /** Its name in the machine's process list; see `orphans.ts`. */
+  readonly mark: string;
   readonly command: Omit<BubblewrapCommand, 'blockDescriptor' | 'statusDescriptor' | 'filterDescriptor'>;
   /** Program for the kernel that filters system calls; null for none. */
   readonly filter: Buffer | null;
@@ -102,6 +104,7 @@ function start(input: Launch, pipe: OutputPipe): ChildProcess {
       input.filter === null ? 'ignore' : 'pipe',
       ...(block ? ['pipe' as const] : []),
     ],
+    argv0: input.mark,
     // Not even the names of the server's variables reach the sandbox or the program that builds it.
     env: {},
     cwd: '/',
@@ -177,7 +180,11 @@ async function endAll(child: ChildProcess, first: FirstProcess | null, input: La
   if (outer === undefined) return;
   const over = () => child.exitCode !== null || child.signalCode !== null;
   if (first !== null && !(await isGone(first.id, first.started))) kill(first.id);
-  if (first === null && !over()) kill(outer);
+  if (first === null && !over()) {
+    // Its child may still wait for it and would do so for ever.
+    const { processes } = await usageOf(outer, 100);
+    for (const id of processes.toReversed()) kill(id);
+  }
   if (!(await pollUntil(input.clock, GONE_MS, async () => over()))) {
     kill(outer);
     await pollUntil(input.clock, GONE_MS, async () => over());

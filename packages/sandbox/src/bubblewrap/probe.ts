@@ -56,6 +56,8 @@ export interface ProbeInput {
   readonly hidden: readonly string[];
   /** A folder of ours for what commands see as `/etc`. */
   readonly systemFolder: string;
+  /** Name of our processes; see `orphans.ts`. */
+  readonly mark: string;
   /** Folders to search for `bwrap`. */
   readonly searchPath: string;
 }
@@ -269,6 +271,7 @@ class Trial {
     await makeThreadFolders(paths, options.identity.kind === 'private-uid' ? options.identity.uid : null);
     return launch({
       program: this.#machine.program,
+      mark: this.#input.mark,
       command: {
         identity: options.identity,
         folders: paths.folders,

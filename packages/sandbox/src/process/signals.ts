@@ -21,15 +21,21 @@ export async function isGone(id: number, started: string | null): Promise<boolea
   return stat === null || stat.state === 'Z' || stat.state === 'X' || (started !== null && stat.started !== started);
 }
 
+export interface ProcessStat {
+  /** One letter: `R`, `S`, `Z` … */
+  readonly state: string;
+  readonly parent: number;
+  readonly group: number;
+  readonly started: string;
+}
+
 /** State and start time of a process from `/proc`; null when there is none. */
-export async function processStat(
-  id: number,
-): Promise<{ readonly state: string; readonly started: string; readonly group: number } | null> {
+export async function processStat(id: number): Promise<ProcessStat | null> {
   const text = await readFile(`/proc/${id}/stat`, 'utf8').catch(() => null);
   if (text === null) return null;
   // The name in parentheses may hold blanks and parentheses of its own.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-  return { state: fields[0] ?? '', group: Number(fields[2]), started: fields[19] ?? '' };
+  return { state: fields[0] ?? '', parent: Number(fields[1]), group: Number(fields[2]), started: fields[19] ?? '' };
 }
 
 /** First questions are asked without a pause: what was killed is mostly gone within a millisecond. */
