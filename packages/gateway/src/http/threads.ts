@@ -1,21 +1,16 @@
 import { z } from '@hono/zod-openapi';
-import { type Json, type JsonObject, ReindeerError, type StateSnapshot } from '@reindeer/protocol';
+import { type JsonObject, ReindeerError } from '@reindeer/protocol';
 import { invalid, notFound } from './errors.ts';
 import type { HttpParts } from './parts.ts';
+import { anyObject, oneOrMore } from './query.ts';
 import { type Api, type RequestContext, route } from './route.ts';
-import { checkMessages, checkpointIdOf, idSchema, metadataOf, threadParams } from './run-request.ts';
-import { factView, messageView, stateView, threadView } from './views.ts';
-
-const object = z.record(z.string(), z.unknown());
-const select = z.array(z.string().max(200)).max(50).nullish();
-const whole = (low: number, high: number, fallback: number) =>
-  z.coerce.number().int().min(low).max(high).default(fallback);
-const flag = z.enum(['true', 'false', '1', '0']).optional();
-const selectQuery = z.union([z.string(), z.array(z.string())]).optional();
-const listOf = (value: string | string[] | undefined) =>
-  value === undefined ? null : typeof value === 'string' ? value.split(',') : value;
+import { idSchema, metadataOf, threadParams } from './run-request.ts';
+import { messageRoutes } from './thread-messages.ts';
+import { historyRoutes, stateRoutes } from './thread-state.ts';
+import { threadView } from './views.ts';
 
 const tag = 'Threads';
+const select = z.array(z.string().max(200)).max(50).nullish();
 
 /** Routes under `/threads` that are not about runs or files. */
 export function threadRoutes(api: Api, parts: HttpParts): void {
@@ -32,7 +27,7 @@ export function threadRoutes(api: Api, parts: HttpParts): void {
       body: z.strictObject({
         thread_id: idSchema.nullish(),
         assistant_id: z.string().max(200).nullish(),
-        metadata: object.nullish(),
+        metadata: anyObject.nullish(),
         if_exists: z.enum(['do_nothing', 'raise']).nullish(),
         supersteps: z.unknown().optional(),
         ttl: z.unknown().optional(),
@@ -75,7 +70,7 @@ export function threadRoutes(api: Api, parts: HttpParts): void {
       )
       .nullish(),
     status: z.enum(['idle', 'busy', 'interrupted', 'error']).nullish(),
-    values: object.nullish(),
+    values: anyObject.nullish(),
   };
   const refuseValues = (values: unknown) => {
     if (values != null && Object.keys(values).length > 0)
@@ -180,7 +175,7 @@ export function threadRoutes(api: Api, parts: HttpParts): void {
       tag,
       summary: 'A thread with its newest state values.',
       params: threadParams,
-      query: z.object({ include: z.union([z.string(), z.array(z.string())]).optional() }),
+      query: z.object({ include: oneOrMore }),
       answers: { 200: 'The thread.', 404: 'No such thread.' },
     },
     async ({ c, params }) => {
@@ -201,7 +196,7 @@ export function threadRoutes(api: Api, parts: HttpParts): void {
       summary: 'Merge metadata; null removes a key. A change of the pin alone does not move the thread up.',
       params: threadParams,
       body: z.strictObject({
-        metadata: object.nullish(),
+        metadata: anyObject.nullish(),
         ttl: z.null().optional(),
         title: z.string().max(500).nullish(),
       }),
@@ -265,329 +260,4 @@ export function threadRoutes(api: Api, parts: HttpParts): void {
   stateRoutes(api, parts);
   historyRoutes(api, parts);
   messageRoutes(api, parts);
-}
-
-/** An existing thread without any checkpoint has an empty state; a missing thread or checkpoint is a 404. */
-async function stateOf(
-  parts: HttpParts,
-  threadId: string,
-  userId: string,
-  checkpointId: string | null,
-  subgraphs: boolean,
-): Promise<StateSnapshot> {
-  const state = await parts.threads.state({ threadId, userId, checkpointId, subgraphs });
-  if (state !== null) return state;
-  const thread = await parts.threads.get({ threadId, userId });
-  if (thread === null) throw notFound('thread', threadId);
-  if (checkpointId !== null) throw notFound('checkpoint', checkpointId);
-  const checkpoint = { thread_id: threadId, checkpoint_ns: '', checkpoint_id: '', checkpoint_map: null };
-  return {
-    values: {},
-    next: [],
-    metadata: {},
-    checkpoint,
-    parentCheckpoint: null,
-    createdAt: null,
-    tasks: [],
-    interrupts: [],
-  };
-}
-
-function stateRoutes(api: Api, parts: HttpParts): void {
-  const answers = { 200: 'The state.', 404: 'No such thread or checkpoint.' };
-  const query = z.object({ subgraphs: flag, select: selectQuery });
-  const isSet = (value: string | undefined) => value === 'true' || value === '1';
-
-  route(
-    api,
-    {
-      method: 'get',
-      path: '/threads/:thread_id/state',
-      tag,
-      summary: 'The newest state.',
-      params: threadParams,
-      query,
-      answers,
-    },
-    async ({ c, params, query }) =>
-      c.json(
-        stateView(
-          await stateOf(parts, params.thread_id, c.get('userId'), null, isSet(query.subgraphs)),
-          listOf(query.select),
-        ),
-      ),
-  );
-
-  route(
-    api,
-    {
-      method: 'post',
-      path: '/threads/:thread_id/state/checkpoint',
-      tag,
-      summary: 'The state at a checkpoint.',
-      params: threadParams,
-      body: z.strictObject({ checkpoint: object, subgraphs: z.boolean().nullish(), select }),
-      answers,
-    },
-    async ({ c, params, body }) => {
-      const checkpointId = checkpointIdOf(body, params.thread_id);
-      return c.json(
-        stateView(
-          await stateOf(parts, params.thread_id, c.get('userId'), checkpointId, body.subgraphs ?? false),
-          body.select ?? null,
-        ),
-      );
-    },
-  );
-
-  route(
-    api,
-    {
-      method: 'get',
-      path: '/threads/:thread_id/state/:checkpoint_id',
-      tag,
-      summary: 'The state at a checkpoint.',
-      params: threadParams.extend({ checkpoint_id: z.string().min(1).max(200) }),
-      query,
-      answers,
-    },
-    async ({ c, params, query }) =>
-      c.json(
-        stateView(
-          await stateOf(parts, params.thread_id, c.get('userId'), params.checkpoint_id, isSet(query.subgraphs)),
-          listOf(query.select),
-        ),
-      ),
-  );
-
-  route(
-    api,
-    {
-      method: 'post',
-      path: '/threads/:thread_id/state',
-      tag,
-      summary: 'Write state values, as a node would.',
-      params: threadParams,
-      body: z.strictObject({
-        values: z.unknown().optional(),
-        checkpoint: object.nullish(),
-        checkpoint_id: z.string().max(200).nullish(),
-        as_node: z.string().max(200).nullish(),
-      }),
-      answers: {
-        200: 'The new checkpoint.',
-        404: 'No such thread or checkpoint.',
-        409: 'A run is active.',
-        422: 'Unknown state fields.',
-      },
-    },
-    async ({ c, params, body }) => {
-      const values = (body.values ?? null) as Json;
-      if (values !== null && !Array.isArray(values)) checkMessages(values);
-      const result = await parts.threads.updateState({
-        threadId: params.thread_id,
-        userId: c.get('userId'),
-        values,
-        checkpointId: checkpointIdOf(body, params.thread_id),
-        asNode: body.as_node ?? null,
-      });
-      switch (result.outcome) {
-        case 'updated':
-          return c.json({
-            checkpoint: result.checkpoint,
-            checkpoint_id: result.checkpoint.checkpoint_id,
-            configurable: result.checkpoint,
-          });
-        case 'busy':
-          throw new ReindeerError(
-            'conflict',
-            'A run of this thread is active. Cancel it, or wait for its end, then write the state.',
-          );
-        case 'invalid':
-          throw invalid([{ loc: ['body', 'values'], msg: result.message, type: 'invalid_values' }]);
-        case 'not_found':
-          throw notFound('thread or checkpoint', body.checkpoint_id ?? params.thread_id);
-      }
-    },
-  );
-
-  route(
-    api,
-    {
-      method: 'patch',
-      path: '/threads/:thread_id/state',
-      tag,
-      summary: 'Merge metadata of the thread.',
-      params: threadParams,
-      body: z.strictObject({ metadata: object }),
-      answers: { 200: 'The thread.', 404: 'No such thread.' },
-    },
-    async ({ c, params, body }) => {
-      const thread = await parts.threads.update({
-        threadId: params.thread_id,
-        userId: c.get('userId'),
-        metadata: metadataOf(body.metadata),
-      });
-      if (thread === null) throw notFound('thread', params.thread_id);
-      return c.json(threadView(thread, null));
-    },
-  );
-}
-
-function historyRoutes(api: Api, parts: HttpParts): void {
-  const answer = async (
-    c: RequestContext,
-    threadId: string,
-    input: { limit: number; before: string | null; metadata: JsonObject; select: readonly string[] | null },
-  ) => {
-    const states = await parts.threads.history({
-      threadId,
-      userId: c.get('userId'),
-      limit: input.limit,
-      before: input.before,
-      metadata: input.metadata,
-    });
-    if (states === null) throw notFound('thread', threadId);
-    return c.json(states.map((state) => stateView(state, input.select)));
-  };
-  const answers = { 200: 'States, newest first.', 404: 'No such thread.' };
-
-  route(
-    api,
-    {
-      method: 'get',
-      path: '/threads/:thread_id/history',
-      tag,
-      summary: 'Past states, newest first.',
-      params: threadParams,
-      query: z.object({ limit: whole(1, 1000, 10), before: z.string().max(200).optional() }),
-      answers,
-    },
-    ({ c, params, query }) =>
-      answer(c, params.thread_id, { limit: query.limit, before: query.before ?? null, metadata: {}, select: null }),
-  );
-
-  route(
-    api,
-    {
-      method: 'post',
-      path: '/threads/:thread_id/history',
-      tag,
-      summary: 'Past states, newest first.',
-      params: threadParams,
-      body: z.strictObject({
-        limit: z.number().int().min(1).max(1000).nullish(),
-        before: z.union([z.string().max(200), object]).nullish(),
-        metadata: object.nullish(),
-        checkpoint: object.nullish(),
-        select,
-      }),
-      answers,
-    },
-    ({ c, params, body }) => {
-      checkpointIdOf({ checkpoint: body.checkpoint }, params.thread_id);
-      return answer(c, params.thread_id, {
-        limit: body.limit ?? 10,
-        before: beforeOf(body.before),
-        metadata: (body.metadata ?? {}) as JsonObject,
-        select: body.select ?? null,
-      });
-    },
-  );
-}
-
-/** `before` is a checkpoint id, a checkpoint, or a config with one in `configurable`. */
-function beforeOf(before: string | Readonly<Record<string, unknown>> | null | undefined): string | null {
-  if (before == null || typeof before === 'string') return before ?? null;
-  const place = (before.configurable ?? before) as Readonly<Record<string, unknown>>;
-  return typeof place.checkpoint_id === 'string' ? place.checkpoint_id : null;
-}
-
-function messageRoutes(api: Api, parts: HttpParts): void {
-  const { threads } = parts;
-  route(
-    api,
-    {
-      method: 'get',
-      path: '/threads/:thread_id/messages/page',
-      tag,
-      summary: 'One page of messages, oldest first within the page; `before_seq` turns to the page before.',
-      params: threadParams,
-      query: z.strictObject({ limit: whole(1, 200, 50), before_seq: z.coerce.number().int().min(0).optional() }),
-      answers: { 200: '{data, has_more, next_before_seq}', 404: 'No such thread.' },
-    },
-    async ({ c, params, query }) => {
-      const page = await threads.messages({
-        threadId: params.thread_id,
-        userId: c.get('userId'),
-        runId: null,
-        before: query.before_seq ?? null,
-        after: null,
-        limit: query.limit,
-      });
-      if (page === null) throw notFound('thread', params.thread_id);
-      const data = page.facts.map(messageView).filter((row) => row !== null);
-      return c.json({
-        data,
-        has_more: page.hasMore,
-        next_before_seq: page.hasMore ? (page.facts[0]?.seq ?? null) : null,
-      });
-    },
-  );
-
-  route(
-    api,
-    {
-      method: 'get',
-      path: '/threads/:thread_id/messages',
-      tag,
-      summary: 'The newest messages, oldest first.',
-      params: threadParams,
-      query: z.object({ limit: whole(1, 200, 200) }),
-      answers: { 200: 'A list.', 404: 'No such thread.' },
-    },
-    async ({ c, params, query }) => {
-      const page = await threads.messages({
-        threadId: params.thread_id,
-        userId: c.get('userId'),
-        runId: null,
-        before: null,
-        after: null,
-        limit: query.limit,
-      });
-      if (page === null) throw notFound('thread', params.thread_id);
-      return c.json(page.facts.map(messageView).filter((row) => row !== null));
-    },
-  );
-
-  route(
-    api,
-    {
-      method: 'get',
-      path: '/threads/:thread_id/facts',
-      tag,
-      summary: 'The log of the thread: everything that happened, in order, each fact once.',
-      params: threadParams,
-      query: z.object({
-        after_seq: whole(0, Number.MAX_SAFE_INTEGER, 0),
-        limit: whole(1, 2000, 500),
-        run_id: idSchema.optional(),
-      }),
-      answers: {
-        200: '{data, head}; read on with `after_seq` = the last `seq` until it equals `head`.',
-        404: 'No such thread.',
-      },
-    },
-    async ({ c, params, query }) => {
-      const page = await threads.facts({
-        threadId: params.thread_id,
-        userId: c.get('userId'),
-        runId: query.run_id ?? null,
-        afterSeq: query.after_seq,
-        limit: query.limit,
-      });
-      if (page === null) throw notFound('thread', params.thread_id);
-      return c.json({ data: page.facts.map(factView), head: page.head });
-    },
-  );
 }
