@@ -110,13 +110,13 @@ describe.skipIf(executable === null)('the page', () => {
 
   test('a reload in the middle finds the run again, and nothing is lost or doubled', async () => {
     await say('tell a story');
-    await page.getByText('takes step 3 through').waitFor();
+    await page.locator('.messages').getByText('takes step 3 through').waitFor();
     await page.reload();
     await page.locator('.status.working').waitFor();
     // What was written before the reload is there while the rest still comes.
-    await page.getByText('takes step 1 through').waitFor();
-    expect(await page.getByText('takes step 40 through').count()).toBe(0);
-    await page.getByText('takes step 40 through').waitFor();
+    await page.locator('.messages').getByText('takes step 1 through').waitFor();
+    expect(await page.locator('.messages').getByText('takes step 40 through').count()).toBe(0);
+    await page.locator('.messages').getByText('takes step 40 through').waitFor();
     await idle();
     expect(await answer().locator('li').count()).toBe(40);
     expect(await page.locator('.turn').count()).toBe(2);
@@ -134,19 +134,19 @@ describe.skipIf(executable === null)('the page', () => {
 
   test('what was stopped goes on when it is asked to', async () => {
     await say('tell a story');
-    await page.getByText('takes step 3 through').waitFor();
+    await page.locator('.messages').getByText('takes step 3 through').waitFor();
     await page.getByRole('button', { name: 'Stop' }).click();
     await page.getByRole('button', { name: 'Go on' }).click();
-    await page.getByText('takes step 40 through').waitFor();
+    await page.locator('.messages').getByText('takes step 40 through').waitFor();
     await idle();
     expect(await page.locator('.turn.human').count()).toBe(1);
-    expect(await page.getByText('takes step 40 through').count()).toBe(1);
+    expect(await page.locator('.messages').getByText('takes step 40 through').count()).toBe(1);
   });
 
   test('a question is answered by a button, by a form, and by typing', async () => {
     await say('ask me');
     await page.getByRole('button', { name: 'Green' }).click();
-    await page.getByText('You answered: Green').waitFor();
+    await page.locator('.messages').getByText('You answered: Green').waitFor();
     await idle();
     await page.getByText('Answered: Green', { exact: true }).waitFor();
     // The answer was a click: it is no message of its own.
@@ -161,7 +161,7 @@ describe.skipIf(executable === null)('the page', () => {
     await page.getByRole('combobox', { name: 'Colour' }).selectOption('Blue');
     await page.getByLabel('With bells').check();
     await page.getByRole('button', { name: 'Answer' }).click();
-    await page.getByText('You answered: Name of the sleigh: Northern Star').waitFor();
+    await page.locator('.messages').getByText('You answered: Name of the sleigh: Northern Star').waitFor();
     await idle();
 
     await say('ask me');
@@ -298,7 +298,7 @@ describe.skipIf(executable === null)('a server with a token', () => {
       const page = await browser.newPage({ locale: 'en-US' });
       page.setDefaultTimeout(20_000);
       await page.goto(`${server.url}/#token=${server.token}`);
-      await page.getByText('What shall we do?').waitFor();
+      await page.locator('.messages').getByText('What shall we do?').waitFor();
       expect(page.url()).not.toContain('token');
       await page.getByLabel('Message', { exact: true }).fill('write a report about reindeer');
       await page.keyboard.press('Enter');
@@ -316,7 +316,7 @@ describe.skipIf(executable === null)('a server with a token', () => {
       await stranger.getByText('did not accept this token').waitFor();
       await stranger.getByLabel('Token').fill(server.token ?? '');
       await stranger.keyboard.press('Enter');
-      await stranger.getByText('What shall we do?').waitFor();
+      await stranger.locator('.messages').getByText('What shall we do?').waitFor();
     } finally {
       await browser.close();
       await server.process.end();

@@ -101,7 +101,7 @@ describe.skipIf(executable === null)('the page in trouble', () => {
     await page.goto(server.url);
     await page.getByLabel('Model').selectOption('Other model');
     await say('which one');
-    await page.getByText('Heard which one').waitFor();
+    await page.locator('.messages').getByText('Heard which one').waitFor();
     const body = provider.requests().at(-1)?.body;
     expect(body?.model).toBe('other');
     await page.reload();
