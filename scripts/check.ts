@@ -18,7 +18,8 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   simulator: ['protocol', 'database', 'sandbox', 'runtime', 'agent', 'gateway', 'scripted', 'testkit'],
 };
 const forTests = ['testkit', 'scripted'];
-const isTest = (file: string) => /\.(test|contract|examples|fixture)\.tsx?$|(^|\/)(fixture|test-support|testing)(\.ts|\/)/.test(file);
+const isTest = (file: string) =>
+  /\.(test|contract|examples|fixture)\.tsx?$|(^|\/)(fixture|test-support|testing)(\.ts|\/)/.test(file);
 
 /** Files whose synchronous calls happen before serving, in a worker, or in a short-lived command; with the reason. */
 const maySync: readonly { readonly file: RegExp; readonly why: string }[] = [

@@ -181,6 +181,20 @@ export function environmentFor(node) {
   return { ...process.env, PATH: `${dirname(node)}${delimiter}${process.env.PATH ?? ''}` };
 }
 
+/** Is every package of the lock file there in its version? npm keeps a list of what it installed. */
+async function isInstalled(lock) {
+  const list = await readFile(join(root, 'node_modules', '.package-lock.json'), 'utf8').catch(() => '{}');
+  const installed = JSON.parse(list).packages ?? {};
+  return Object.entries(JSON.parse(lock).packages).every(
+    ([path, wantedPackage]) =>
+      !path.startsWith('node_modules/') ||
+      wantedPackage.link === true ||
+      wantedPackage.optional === true ||
+      wantedPackage.devOptional === true ||
+      installed[path]?.version === wantedPackage.version,
+  );
+}
+
 /** Installs what package-lock.json says, once per lock file and Node. */
 export async function ensureDependencies(node) {
   const lock = await readFile(join(root, 'package-lock.json'));
@@ -188,8 +202,12 @@ export async function ensureDependencies(node) {
   const expected = createHash('sha256').update(lock).update(version).digest('hex');
   const stamp = join(root, 'node_modules', '.reindeer');
   if ((await readFile(stamp, 'utf8').catch(() => '')) === expected) return;
-
   await requireWritable(root);
+  // Whoever works on the project installs by hand, too: what is there already is not removed and fetched again.
+  if (await isInstalled(lock)) {
+    await writeFile(stamp, expected);
+    return;
+  }
   say('· installing dependencies (once) …');
   const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund'];
   const result = await run(node, [npmProgram(), ...args], { env: environmentFor(node) });
