@@ -144,20 +144,130 @@ describe('cancel', () => {
   );
 
   test('a run of this process is stopped even when the intent cannot be recorded', verifies('RL-25'), async () => {
-    let down = false;
     const g = gated();
     const w = world({
       script: g.script,
-      stores: (stores) => withFaults(stores, ({ port }) => (down && port === 'runs' ? 'fail-before' : null)),
+      stores: (stores) => withFaults(stores, ({ method }) => (method === 'requestCancel' ? 'fail-before' : null)),
     });
     await w.runtime.start();
     const run = await w.admitted();
     await g.asked;
-    down = true;
-    expect(await w.cancel(run)).toMatchObject({ outcome: 'accepted' });
-    down = false;
-    expect(await w.ended(run)).toMatchObject({ status: 'interrupted' });
+    const answer = w.cancel(run, 'interrupt', true);
+    await w.surroundings.clock.advance(200);
+    expect(await answer).toMatchObject({ outcome: 'accepted', stopped: true, run: { status: 'interrupted' } });
     await w.runtime.stop();
+  });
+
+  test('a store that does not answer keeps no run of this process from being stopped', verifies('RL-25'), async () => {
+    const held = deferred();
+    const g = gated();
+    const w = world({
+      script: g.script,
+      stores: (stores) =>
+        withFaults(stores, ({ method }) => (method === 'requestCancel' ? { delayBefore: held.promise } : null)),
+    });
+    await w.runtime.start();
+    const run = await w.admitted();
+    await g.asked;
+    const answer = w.cancel(run);
+    await w.surroundings.clock.advance(999);
+    expect(await w.stores.runs.get(run.runId)).toMatchObject({ status: 'running' });
+    await w.surroundings.clock.advance(1);
+    expect(await w.stores.runs.get(run.runId)).toMatchObject({ status: 'interrupted', acknowledged: true });
+    held.resolve();
+    expect(await answer).toMatchObject({ outcome: 'accepted' });
+    await w.runtime.stop();
+  });
+
+  test('neither recorded nor ended: nobody says that the run has stopped, since it starts again', async () => {
+    for (const wait of [false, true]) {
+      let down = true;
+      let calls = 0;
+      const called = deferred();
+      const again = deferred();
+      const w = world({
+        settings: { maxAttempts: 9 },
+        script: {
+          model: async (_messages, context) => {
+            calls += 1;
+            (calls === 1 ? called : again).resolve();
+            if (calls > 1) return { text: 'went on' };
+            return new Promise((_, reject) => {
+              context.signal.addEventListener('abort', () => reject(context.signal.reason), { once: true });
+            });
+          },
+        },
+        stores: (stores) =>
+          withFaults(stores, ({ method }) =>
+            down && (method === 'requestCancel' || method === 'finalize') ? 'fail-before' : null,
+          ),
+      });
+      await w.runtime.start();
+      const run = await w.admitted();
+      await called.promise;
+      const answer = w.cancel(run, 'interrupt', wait).catch((error: unknown) => error);
+      await w.surroundings.clock.advance(10_000);
+      expect(await answer).toMatchObject({ code: 'store_unavailable', retryable: true });
+      down = false;
+      await w.surroundings.clock.advance(20_000);
+      await again.promise;
+      expect(await w.ended(run)).toMatchObject({ status: 'success', attempt: 2 });
+      await w.runtime.stop();
+    }
+  });
+
+  test('recorded late, it lasts: the end that could not be written is written by recovery', async () => {
+    let down = true;
+    let calls = 0;
+    const called = deferred();
+    const w = world({
+      script: {
+        model: async (_messages, context) => {
+          calls += 1;
+          called.resolve();
+          return new Promise((_, reject) => {
+            context.signal.addEventListener('abort', () => reject(context.signal.reason), { once: true });
+          });
+        },
+      },
+      stores: (stores) =>
+        withFaults(stores, ({ method, count }) =>
+          down && ((method === 'requestCancel' && count < 4) || method === 'finalize') ? 'fail-before' : null,
+        ),
+    });
+    await w.runtime.start();
+    const run = await w.admitted();
+    await called.promise;
+    const answer = w.cancel(run, 'interrupt', true);
+    const short = w.cancel(run);
+    await w.surroundings.clock.advance(5_000);
+    expect(await short).toMatchObject({ outcome: 'accepted', stopped: false });
+    expect(w.runtime.stats().held).toBe(0);
+    down = false;
+    await w.surroundings.clock.advance(15_000);
+    expect(await answer).toMatchObject({ outcome: 'accepted', stopped: true, run: { status: 'interrupted' } });
+    expect(calls).toBe(1);
+    await w.runtime.stop();
+  });
+
+  test('waiting for a run of another process ends when this one stops', async () => {
+    const g = gated();
+    const database = new MemoryDatabase(testSurroundings({ seed: 7 }).random);
+    const a = world({ script: g.script, database, settings: { instanceId: 'a' } });
+    const { clock } = a.surroundings;
+    const b = world({ database, clock, seed: 2, settings: { instanceId: 'b' } });
+    await a.runtime.start();
+    const run = await a.admitted();
+    await g.asked;
+    const waiting = b.cancel(run, 'interrupt', true);
+    await flush();
+    await b.runtime.stop();
+    expect(await waiting).toMatchObject({ outcome: 'accepted', stopped: false });
+    expect(await a.stores.runs.get(run.runId)).toMatchObject({ cancelAction: 'interrupt' });
+    await clock.advance(4_000);
+    expect(await a.ended(run)).toMatchObject({ status: 'interrupted' });
+    await a.runtime.stop();
+    expect(clock.sleeping).toBe(0);
   });
 
   test('from another process it reaches the holder with its next beat', verifies('RL-13'), async () => {

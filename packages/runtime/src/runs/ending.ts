@@ -15,6 +15,7 @@ export interface Ending {
 export const ROLLED_BACK = 'Rolled back by user';
 export const SUPERSEDED = 'Cancelled by newer run';
 export const CANCELLED = 'Cancelled by user';
+export const NOT_ROLLED_BACK = 'The rollback failed: the state of before could not be restored.';
 
 /** `stop_reason` of a run that ended because its graph asks something; the thread then reads `interrupted`. */
 export const ASKS = 'interrupt';
@@ -88,4 +89,9 @@ export function endingOfOrphan(run: Run, maxAttempts: number): Ending | null {
     return failure(`Given up after ${run.attempt} attempts: each ended with its process.`, 'orphan_recovered');
   }
   return null;
+}
+
+/** Does the end of this run carry out a cancel, or what comes to the same? */
+export function wasCancelled({ status, error }: Pick<Run, 'status' | 'error'>): boolean {
+  return status === 'interrupted' || (status === 'error' && (error === ROLLED_BACK || error === NOT_ROLLED_BACK));
 }

@@ -1,11 +1,19 @@
-import type { AdmissionResult, CancelAction, CancelResult, CreateRun, Fence, Run } from '@reindeer/protocol';
+import type {
+  AdmissionResult,
+  CancelAction,
+  CancelResult,
+  CreateRun,
+  Fence,
+  Run,
+  RunService,
+} from '@reindeer/protocol';
 import { newId, ReindeerError } from '@reindeer/protocol';
-import { settledWithin } from '../common/waiting.ts';
 import { EffectsRegistry } from '../effects/effects.ts';
 import type { LeaseKeeper } from '../leases/keeper.ts';
 import type { ClaimedRun } from '../leases/recovery.ts';
 import type { RunStreams } from '../stream/streams.ts';
 import { type Admissions, payloadHash, shuttingDown } from './admission.ts';
+import { cancelRun } from './cancel.ts';
 import { LocalRun } from './local-run.ts';
 import type { RunParts } from './ports.ts';
 import type { RunRegistry } from './registry.ts';
@@ -94,71 +102,8 @@ export class RunManager {
   }
 
   /** Records the cancel (first action wins, RL-12) and delivers it when the run is held here. */
-  async cancel(input: {
-    runId: string;
-    threadId: string;
-    userId: string;
-    action: CancelAction;
-    wait: boolean;
-    signal?: AbortSignal;
-  }): Promise<CancelResult> {
-    const { stores, surroundings, settings } = this.#parts;
-    const { clock, logger } = surroundings;
-    const { runId, action, wait } = input;
-    // A run of this process is known without the store, and can be stopped without it (RL-25).
-    const found = this.#registry.get(runId)?.run ?? (await stores.runs.get(runId));
-    if (found === null || !belongs(found, input)) return { outcome: 'not_found' };
-    let effective = action;
-    let run = found;
-    try {
-      const answer = await stores.runs.requestCancel({ runId, action, now: clock.now() });
-      if (answer.outcome === 'not_found') return { outcome: 'not_found' };
-      run = answer.run;
-      if (answer.outcome === 'terminal') {
-        // Cancelling what was cancelled is a success (RL-15).
-        if (run.status !== 'interrupted') return { outcome: 'terminal', run };
-        return { outcome: 'accepted', run, stopped: true, stillRunning: [] };
-      }
-      effective = answer.action;
-    } catch (error) {
-      if (this.#registry.get(runId) === undefined) throw error;
-      logger.warn('a cancel could not be recorded; the run is stopped all the same', { runId, error: String(error) });
-    }
-    const local = this.#registry.get(runId);
-    if (local !== undefined) {
-      local.stop({ kind: 'cancelled', action: effective });
-      if (!wait) return { outcome: 'accepted', run, stopped: false, stillRunning: local.effects.live() };
-      const stopped = await this.#stopped(local.settled, input.signal);
-      return {
-        outcome: 'accepted',
-        run: local.final ?? (await stores.runs.get(runId).catch(() => null)) ?? run,
-        stopped: stopped && local.effects.live().length === 0,
-        stillRunning: local.effects.live(),
-      };
-    }
-    void this.#parts.sweep();
-    if (!wait) return { outcome: 'accepted', run, stopped: false, stillRunning: [] };
-    const deadline = clock.monotonic() + settings.cancelWaitMs;
-    while (!run.acknowledged && clock.monotonic() < deadline && input.signal?.aborted !== true) {
-      await clock.sleep(settings.pollRemoteMs, input.signal).catch(() => undefined);
-      run = (await stores.runs.get(runId)) ?? run;
-    }
-    return { outcome: 'accepted', run, stopped: run.acknowledged, stillRunning: [] };
-  }
-
-  async #stopped(settled: Promise<void>, signal: AbortSignal | undefined): Promise<boolean> {
-    const { clock } = this.#parts.surroundings;
-    const { promise: left, resolve } = Promise.withResolvers<void>();
-    let gone = false;
-    const onAbort = () => {
-      gone = true;
-      resolve();
-    };
-    signal?.addEventListener('abort', onAbort, { once: true });
-    if (signal?.aborted) onAbort();
-    const inTime = await settledWithin(clock, Promise.race([settled, left]), this.#parts.settings.cancelWaitMs);
-    signal?.removeEventListener('abort', onAbort);
-    return inTime && !gone;
+  cancel(input: Parameters<RunService['cancel']>[0]): Promise<CancelResult> {
+    return cancelRun(this.#parts, input);
   }
 
   #check(input: CreateRun): void {
@@ -213,9 +158,4 @@ export class RunManager {
     });
     void work(this.#parts, local);
   }
-}
-
-/** Is this run the caller's, and of the thread it names? Reservations are nobody's (RA-28). */
-export function belongs(run: Run, caller: { readonly threadId: string; readonly userId: string }): boolean {
-  return run.kind === 'run' && run.threadId === caller.threadId && run.userId === caller.userId;
 }

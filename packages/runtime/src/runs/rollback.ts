@@ -1,7 +1,7 @@
 import type { Fact, LoadedCheckpoint, NewFact, Run } from '@reindeer/protocol';
 import { factKey } from '@reindeer/protocol';
 import { retry } from '../common/retry.ts';
-import type { Ending } from './ending.ts';
+import { type Ending, NOT_ROLLED_BACK } from './ending.ts';
 import type { LocalRun } from './local-run.ts';
 import type { RunParts } from './ports.ts';
 
@@ -42,7 +42,7 @@ export async function rollBack(
     }
   } catch (error) {
     logger.error('a rollback failed', { runId, threadId, error: String(error) });
-    return { ...ending, rollback: false, error: 'The rollback failed: the state of before could not be restored.' };
+    return { ...ending, rollback: false, error: NOT_ROLLED_BACK };
   }
   try {
     const restored =

@@ -10,7 +10,8 @@ import type {
 import { ReindeerError } from '@reindeer/protocol';
 import { unlessAborted } from '../common/waiting.ts';
 import { type ReaderParts, StreamReader } from '../stream/reader.ts';
-import { belongs, type RunManager } from './manager.ts';
+import { belongs } from './cancel.ts';
+import type { RunManager } from './manager.ts';
 import type { RunParts } from './ports.ts';
 import type { RunRegistry } from './registry.ts';
 
