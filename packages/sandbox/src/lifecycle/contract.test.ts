@@ -1,4 +1,4 @@
 import { sandboxRacesContract } from '@reindeer/testkit';
-import { memoryFactory } from './test-support.ts';
+import { memoryFactory } from './testing/memory-factory.ts';
 
 sandboxRacesContract('our provider, memory store', memoryFactory());

@@ -15,7 +15,7 @@ import {
 import { createClient } from 'redis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createLifecycleProvider } from '../index.ts';
-import { NO_STORAGE } from '../test-support.ts';
+import { NO_STORAGE } from '../testing/memory-factory.ts';
 import { openRedisOwnership } from './redis-store.ts';
 
 const TTL_MS = 120_000;
@@ -86,7 +86,11 @@ else
         () => a.release('x'),
         () => a.owner('x'),
       ])
-        await expect(call()).rejects.toMatchObject({ name: 'ReindeerError', code: 'store_unavailable', retryable: true });
+        await expect(call()).rejects.toMatchObject({
+          name: 'ReindeerError',
+          code: 'store_unavailable',
+          retryable: true,
+        });
       await redis.restart();
       for (;;) {
         const answer = await a.take('x').catch(() => null);

@@ -1,10 +1,10 @@
 import type { Clock, SandboxFiles } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
 import type { SandboxLifecycleFactory } from '@reindeer/testkit';
-import { sandboxIdOf } from './identity.ts';
-import { MemoryLeases, MemoryOwnershipStore } from './ownership/memory-store.ts';
-import type { LifecycleParts, ThreadStorage } from './parts.ts';
-import { LifecycleProvider } from './provider.ts';
+import { sandboxIdOf } from '../identity.ts';
+import { MemoryLeases, MemoryOwnershipStore } from '../ownership/memory-store.ts';
+import type { LifecycleParts, ThreadStorage } from '../parts.ts';
+import { LifecycleProvider } from '../provider.ts';
 
 /** No files at all: for tests that are about containers. */
 export const NO_STORAGE: ThreadStorage = {

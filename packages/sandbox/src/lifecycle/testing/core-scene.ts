@@ -1,0 +1,84 @@
+import {
+  type OwnershipStore,
+  reduceSandbox,
+  type SandboxBackend,
+  type SandboxInfo,
+  type SandboxMachine,
+} from '@reindeer/protocol';
+import { type Gated, gated, SimulatedEngine, type TestSurroundings, testSurroundings } from '@reindeer/testkit';
+import { Acquires } from '../acquires.ts';
+import { Claims } from '../claims.ts';
+import { Maintenance } from '../maintenance.ts';
+import { MemoryOwnershipStore } from '../ownership/memory-store.ts';
+import type { Core } from '../parts.ts';
+import { DEFAULT_LIFECYCLE_SETTINGS, graceMs, type LifecycleSettings } from '../settings.ts';
+import { Stops } from '../stops.ts';
+import { SandboxTable } from '../table.ts';
+import { TeardownLeases } from '../teardown.ts';
+
+export interface CoreScene {
+  readonly core: Core;
+  readonly table: SandboxTable;
+  readonly stops: Stops;
+  readonly acquires: Acquires;
+  readonly maintenance: Maintenance;
+  readonly store: Gated<OwnershipStore>;
+  readonly backend: Gated<SandboxBackend>;
+  readonly engine: SimulatedEngine;
+  readonly surroundings: TestSurroundings;
+  /** A container of the engine that is active here. */
+  active(id: string): Promise<SandboxInfo>;
+}
+
+export const ME = { userId: 'user', threadId: 'thread' };
+
+/** The single paths of one instance, for tests of what cannot be reached through the port. */
+export function coreScene(
+  part: { readonly settings?: Partial<LifecycleSettings>; readonly machine?: SandboxMachine } = {},
+): CoreScene {
+  const surroundings = testSurroundings();
+  const { clock, logger } = surroundings;
+  const settings = { ...DEFAULT_LIFECYCLE_SETTINGS, ...part.settings };
+  const engine = new SimulatedEngine(clock);
+  const store = gated<OwnershipStore>(new MemoryOwnershipStore({ ownerId: 'a', clock, ttlMs: graceMs(settings) }), [
+    'take',
+    'claim',
+    'renew',
+    'release',
+    'owner',
+  ]);
+  const backend = gated(engine.backend(), ['create', 'ready', 'stop', 'isAlive', 'discover', 'listRunning']);
+  const table = new SandboxTable({ machine: part.machine ?? reduceSandbox, clock, logger });
+  const core: Core = {
+    table,
+    claims: new Claims(store.target, table, surroundings),
+    teardowns: new TeardownLeases({
+      store: store.target,
+      surroundings,
+      renewalIntervalMs: settings.renewalIntervalMs,
+      teardownWaitMs: settings.teardownWaitMs,
+    }),
+    backend: backend.target,
+    settings,
+    surroundings,
+    section: (_identity, _id, work) => work(),
+  };
+  const stops = new Stops(core);
+  const acquires = new Acquires(core, stops);
+  return {
+    core,
+    table,
+    stops,
+    acquires,
+    maintenance: new Maintenance(core, stops),
+    store,
+    backend,
+    engine,
+    surroundings,
+    active: async (id) => {
+      const info = engine.run(id);
+      await acquires.discovered(ME, info);
+      return info;
+    },
+  };
+}
