@@ -6,7 +6,7 @@ import { systemSurroundings } from '@reindeer/runtime';
 import { type Script, startScriptedProvider } from '@reindeer/scripted';
 import { humanInTheLoopMiddleware } from 'langchain';
 import { expect, test } from 'vitest';
-import { projectFolder, say, scriptedConfig } from '../support/server.ts';
+import { projectFolder, say, scriptedConfig, startServer } from '../support/server.ts';
 
 /** The first time it asks to write X; asked again about the same conversation it would want Y. */
 function fickleScript(): Script {
@@ -96,6 +96,31 @@ test('approving call X through the API runs X, although the model would now say 
     expect(provider.requests().map((request) => request.status)).toEqual([200, 200]);
   } finally {
     await lifecycle.stop();
+    await provider.close();
+    await project.remove();
+  }
+});
+
+test.each([
+  ['the configuration demands it', 'approvals:\n  tools: [write_file]\n', {}],
+  ['the run asks for it', '', { interrupt_on: ['write_file'] }],
+])('a server process waits for approval when %s', async (_when, section, context) => {
+  const provider = await startScriptedProvider({ script: fickleScript() });
+  const project = await projectFolder(`${scriptedConfig(provider.openAiUrl)}${section}`);
+  const server = await startServer(project.folder);
+  try {
+    const { client, url } = server;
+    const { thread_id: id } = await client.threads.create();
+    await client.runs.wait(id, 'lead_agent', { input: say('write'), context });
+    expect((await client.threads.get(id)).status).toBe('interrupted');
+    const file = `${url}/api/threads/${id}/artifacts/mnt/user-data/outputs/X`;
+    expect((await fetch(file)).status).toBe(404);
+    const resume = { decisions: [{ type: 'reject', message: 'Not today' }] };
+    const done = (await client.runs.wait(id, 'lead_agent', { command: { resume } })) as unknown as Interrupted;
+    expect(done.messages.find((message) => message.type === 'tool')?.content).toContain('Not today');
+    expect((await fetch(file)).status).toBe(404);
+  } finally {
+    await server.process.end();
     await provider.close();
     await project.remove();
   }

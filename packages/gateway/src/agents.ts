@@ -47,6 +47,7 @@ export async function createAgents(parts: {
     sandboxes,
     surroundings,
     settings: {
+      approvals: settings.approvals,
       tools: {
         ...DEFAULT_CORE_TOOLS,
         ...(sandbox.bash_command_timeout === undefined ? {} : { bashTimeoutMs: sandbox.bash_command_timeout * 1000 }),

@@ -30,6 +30,8 @@ export interface HookRuntime {
   readonly writer: unknown;
   readonly interrupt: unknown;
   readonly signal: AbortSignal | undefined;
+  /** Only where a question is being answered: the tools that it was about. */
+  readonly asked?: readonly string[];
 }
 
 /** What `wrapModelCall` sees; the fields and their meaning are LangChain's. */

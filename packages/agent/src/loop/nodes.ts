@@ -1,5 +1,5 @@
 import { type AIMessage, ToolMessage } from '@langchain/core/messages';
-import { isGraphInterrupt } from '@langchain/langgraph';
+import { type GraphInterrupt, isGraphInterrupt } from '@langchain/langgraph';
 import type { JsonObject } from '@reindeer/protocol';
 import { canonicalise } from '../history/canonicalise.ts';
 import { modelName } from './call-model.ts';
@@ -58,7 +58,7 @@ export async function modelNode(loop: Loop, values: Values, config: NodeConfig):
     }
   }
   await callModel(loop, work, scope, runtime, config);
-  await settleTurn(loop, work, runtime, 'afterModel', 0, false);
+  await settleTurn(loop, work, runtime, 'afterModel', 0, null);
   return work.toUpdate();
 }
 
@@ -72,12 +72,10 @@ export async function reviewNode(loop: Loop, values: Values, config: NodeConfig)
   if (jump?.to !== 'review') return work.toUpdate();
   const last = lastAi(work.values.messages);
   if (last !== null) work.lend(last.position, copyAiMessage(last.message));
-  // A hook that is no longer there: all of them look again, which asks once more at worst.
-  const from = Math.max(
-    0,
-    loop.chain.hooks[jump.stage].findIndex((hook) => hook.name === jump.at),
-  );
-  await settleTurn(loop, work, runtimeOf(config), jump.stage, from, true);
+  const found = loop.chain.hooks[jump.stage].findIndex((hook) => hook.name === jump.at);
+  // A hook that is no longer there: all of them look again and learn what was asked, which asks once more at worst.
+  const question = { tools: jump.tools ?? [], by: found < 0 ? null : jump.at };
+  await settleTurn(loop, work, runtimeOf(config), jump.stage, Math.max(0, found), question);
   return work.toUpdate();
 }
 
@@ -107,37 +105,49 @@ export function runtimeOf(config: NodeConfig): HookRuntime {
   };
 }
 
+/** What a person was asked about, and by which hook; null = it is not there any more. */
+interface Question {
+  readonly tools: readonly string[];
+  readonly by: string | null;
+}
+
 /** Runs hooks from `cursor.at` on, which moves along, so that a caller knows where one stopped. Stops at the first jump. */
 async function runHooks(
   work: WorkingState,
   hooks: readonly Hook[],
   runtime: HookRuntime,
   cursor: { at: number } = { at: 0 },
+  question: Question | null = null,
 ): Promise<JumpTarget | null> {
   for (; cursor.at < hooks.length; cursor.at++) {
     const hook = hooks[cursor.at];
     if (hook === undefined) continue;
-    const { update, jumpTo } = await hook.run(work.values, runtime);
+    const answers = question !== null && (question.by === null || question.by === hook.name);
+    const { update, jumpTo } = await hook.run(work.values, answers ? { ...runtime, asked: question.tools } : runtime);
     work.apply(update, hook.name);
     if (jumpTo !== null) return jumpTo;
   }
   return null;
 }
 
-/** Runs the hooks after a model's message and, when the turn ends, those after the agent. */
+/**
+ * Runs the hooks after a model's message and, when the turn ends, those after the agent.
+ *
+ * @param question null = nobody was asked yet: a hook that asks is put off to the review node
+ */
 async function settleTurn(
   loop: Loop,
   work: WorkingState,
   runtime: HookRuntime,
   stage: 'afterModel' | 'afterAgent',
   from: number,
-  mayInterrupt: boolean,
+  question: Question | null,
 ): Promise<void> {
   const cursor = { at: from };
   let current = stage;
   try {
     if (current === 'afterModel') {
-      const jump = await runHooks(work, loop.chain.hooks.afterModel, runtime, cursor);
+      const jump = await runHooks(work, loop.chain.hooks.afterModel, runtime, cursor, question);
       answerUnrunnable(work);
       if (jump === 'model') return work.jump({ to: 'model' } satisfies Jump);
       const ends = jump === 'end' || (jump === 'tools' && pendingCalls(work.values.messages).length === 0);
@@ -145,14 +155,28 @@ async function settleTurn(
       current = 'afterAgent';
       cursor.at = 0;
     }
-    const jump = await runHooks(work, loop.chain.hooks.afterAgent, runtime, cursor);
+    const jump = await runHooks(work, loop.chain.hooks.afterAgent, runtime, cursor, question);
     if (jump === 'model') return work.jump({ to: 'model' } satisfies Jump);
     if (jump !== 'tools' && route(work.values).to !== 'end') work.jump({ to: 'end' } satisfies Jump);
   } catch (error) {
     // The message that the hook asks about must be checkpointed before a person is asked (D10).
-    if (mayInterrupt || !isGraphInterrupt(error)) throw error;
-    work.jump({ to: 'review', stage: current, at: loop.chain.hooks[current][cursor.at]?.name ?? '' } satisfies Jump);
+    if (question !== null || !isGraphInterrupt(error)) throw error;
+    work.jump({
+      to: 'review',
+      stage: current,
+      at: loop.chain.hooks[current][cursor.at]?.name ?? '',
+      tools: toolsAskedAbout(error),
+    } satisfies Jump);
   }
+}
+
+/** Names of the tools in a question of the usual shape, `{actionRequests: [{name, args}]}`. */
+function toolsAskedAbout(error: GraphInterrupt): string[] {
+  const names = error.interrupts.flatMap(({ value }) => {
+    const requests = (value as { actionRequests?: readonly { name?: unknown }[] } | null | undefined)?.actionRequests;
+    return Array.isArray(requests) ? requests.map((request) => request?.name) : [];
+  });
+  return [...new Set(names)].filter((name): name is string => typeof name === 'string');
 }
 
 /** Did the tools of the last step answer for the model (`returnDirect`)? */

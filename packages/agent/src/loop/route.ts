@@ -15,9 +15,15 @@ export type Jump =
   | { readonly to: 'model' }
   /**
    * Run the hooks of `stage` from the one named `at` on in a step of their own, after the model's message is checkpointed. By
-   * name, since the answer may come after an upgrade that changed the list.
+   * name, since the answer may come after an upgrade that changed the list. `tools`: whose calls the person is asked about; the
+   * answer comes in another run, with other options or after the configuration changed, and must still count for them.
    */
-  | { readonly to: 'review'; readonly stage: 'afterModel' | 'afterAgent'; readonly at: string };
+  | {
+      readonly to: 'review';
+      readonly stage: 'afterModel' | 'afterAgent';
+      readonly at: string;
+      readonly tools?: readonly string[];
+    };
 
 export const jumpOf = (state: Readonly<Record<string, unknown>>): Jump | null =>
   (state[JUMP] as Jump | undefined) ?? null;

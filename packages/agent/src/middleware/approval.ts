@@ -31,7 +31,8 @@ type Decision =
 
 /**
  * Asks a person before tools run. Which tools is set by the operator; a run may ask for more with `interrupt_on` (a list of
- * names, or an object of name → true), never for fewer.
+ * names, or an object of name → true), never for fewer. Who was asked about a tool is always heard: also when the answering run does
+ * not name it, or the operator has taken it off the list meanwhile.
  *
  * Each decision counts for its own call: approved and edited ones run, rejected ones are answered with the reason, and the
  * calls keep their places. An answer that does not fit the question is asked for again, with what is wrong.
@@ -43,7 +44,7 @@ export function approvalMiddleware(tools: readonly string[]): Middleware {
       const last = lastAi(state.messages);
       const calls = last?.message.tool_calls ?? [];
       if (last === null || calls.length === 0) return undefined;
-      const names = new Set([...tools, ...asked(runOptions(runtime).interrupt_on)]);
+      const names = new Set([...tools, ...asked(runOptions(runtime).interrupt_on), ...(runtime.asked ?? [])]);
       if (names.size === 0) return undefined;
       const unreadable = new Set((last.message.invalid_tool_calls ?? []).map((call) => call.id));
       const open = pendingCalls(state.messages)

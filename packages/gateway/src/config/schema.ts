@@ -92,6 +92,9 @@ export const configSchema = section({
       .optional(),
     heartbeat_seconds: seconds(1, 300).optional(),
   }).optional(),
+  approvals: section({
+    tools: z.array(text, { error: 'must be a list of tool names; "*" stands for every tool' }).optional(),
+  }).optional(),
   runs: section({
     crash_policy: oneOf(['resume', 'error']).optional(),
     max_active: count('runs at once', 1, 100_000).optional(),

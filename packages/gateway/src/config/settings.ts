@@ -17,6 +17,8 @@ export interface Settings {
   readonly models: readonly ModelEntry[];
   readonly sandbox: NonNullable<ConfigFile['sandbox']> & { readonly provider: 'bubblewrap' | 'local' };
   readonly title: NonNullable<ConfigFile['title']>;
+  /** Tools that a person must approve before each call; `*` = every tool. */
+  readonly approvals: readonly string[];
   readonly uploads: { readonly maxFiles: number; readonly maxFileSize: number; readonly maxTotalSize: number };
   readonly maxRecursionLimit: number;
   readonly tokenUsage: boolean;
@@ -80,6 +82,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     models: modelsOf(config, variables),
     sandbox: { ...config.sandbox, provider: providerOf(config.sandbox?.use) },
     title: config.title ?? {},
+    approvals: config.approvals?.tools ?? [],
     uploads: {
       maxFiles: config.uploads?.max_files ?? 10,
       maxFileSize: config.uploads?.max_file_size ?? 50 * MIB,

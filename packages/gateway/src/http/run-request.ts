@@ -88,6 +88,8 @@ const CONTEXT_KEYS = [
   'max_total_subagents',
   'agent_name',
   'is_bootstrap',
+  // Asks a person before these tools, on top of what the operator demands: it can only make a run more careful.
+  'interrupt_on',
 ] as const;
 /** Identity comes from the server alone (SEC-06): these are taken out, whoever sends them. */
 const SERVER_KEYS =
@@ -322,6 +324,15 @@ function contextOf(given: JsonObject, limits: RunLimits): JsonObject {
       });
   }
   if (problems.length > 0) throw invalid(problems.slice(0, 20));
+  const asked = context.interrupt_on;
+  if (asked !== undefined && !isToolSelection(asked))
+    throw invalid([
+      {
+        loc: ['body', 'context', 'interrupt_on'],
+        msg: 'Must be a list of tool names, or an object of tool name to true; "*" stands for every tool.',
+        type: 'invalid_value',
+      },
+    ]);
   const model = context.model_name;
   if (model !== undefined && (typeof model !== 'string' || !limits.models.includes(model)))
     throw new ReindeerError(
@@ -329,6 +340,11 @@ function contextOf(given: JsonObject, limits: RunLimits): JsonObject {
       `There is no model "${String(model).slice(0, 80)}".${didYouMean(String(model), limits.models)} Configured: ${limits.models.join(', ') || 'none'}.`,
     );
   return context;
+}
+
+function isToolSelection(value: Json): boolean {
+  if (Array.isArray(value)) return value.every((name) => typeof name === 'string');
+  return typeof value === 'object' && value !== null && Object.values(value).every((on) => typeof on === 'boolean');
 }
 
 /** Id in `checkpoint_id` or `checkpoint.checkpoint_id`; whether it exists is asked of the thread. */

@@ -81,6 +81,10 @@ describe('creating a run', () => {
     expect(context.detail).toMatchObject([
       { loc: ['body', 'context', 'modle_name'], msg: expect.stringContaining('model_name') },
     ]);
+    for (const interruptOn of ['bash', [1], { bash: 'yes' }]) {
+      const asked = await detailOf(await post(RUNS, { context: { interrupt_on: interruptOn } }));
+      expect(asked.detail).toMatchObject([{ loc: ['body', 'context', 'interrupt_on'] }]);
+    }
     expect(fixture.runs.created).toEqual([]);
   });
 
