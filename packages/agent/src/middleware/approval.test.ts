@@ -124,3 +124,24 @@ test('a run may ask for more questions, never for fewer', async () => {
   expect((await none.say('go')).interrupts).toHaveLength(0);
   expect(none.ran).toEqual(['bash a']);
 });
+
+test.each([
+  ['the operator took the tool off the list', [approvalMiddleware([])]],
+  ['approvals stand under another name', [{ ...approvalMiddleware([]), name: 'renamed' }]],
+])('a refusal counts although %s after the question', async (_when, later) => {
+  const ran: string[] = [];
+  const run = tool(({ command }) => ran.push(command) && 'ran', {
+    name: 'bash',
+    description: 'bash',
+    schema: z.object({ command: z.string() }),
+  });
+  const model = new FakeModel([{ calls: [bash('reboot')] }, done]);
+  const saver = new MemorySaver();
+  const first = recordedAttempt();
+  const before = fixture({ model, tools: [run], middleware: [approvalMiddleware(['bash'])] });
+  await drain(before.start(saver, first), { messages: [new HumanMessage('go')] }, first);
+  const after = fixture({ model, tools: [run], middleware: later as never });
+  const second = recordedAttempt({ attempt: 2, rows: first.rows });
+  await drain(after.start(saver, second), new Command({ resume: { decisions: [{ type: 'reject' }] } }), second);
+  expect(ran).toEqual([]);
+});
