@@ -79,6 +79,8 @@ export interface ErrorAnswer {
 }
 
 const PROBLEMS = 'problems';
+/** Problems that one answer lists. A body with a million unknown fields must not cost a million suggestions. */
+export const MAX_PROBLEMS = 20;
 
 /** A 422 (or, for malformed messages, a 400) that lists each problem with its place. */
 export function invalid(

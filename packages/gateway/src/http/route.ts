@@ -3,7 +3,7 @@ import { OpenAPIHono, z } from '@hono/zod-openapi';
 import { type Json, ReindeerError } from '@reindeer/protocol';
 import type { Context } from 'hono';
 import { didYouMean } from '../nearest.ts';
-import { invalid, type Problem } from './errors.ts';
+import { invalid, MAX_PROBLEMS, type Problem } from './errors.ts';
 
 export interface RequestVariables {
   /** Id of this request in the log; sent back as `x-request-id`. */
@@ -39,6 +39,8 @@ export interface RouteDefinition<
   readonly produces?: string;
 }
 
+/** How deep arrays and objects of a body may stand in one another: everything that walks them later recurses. */
+export const JSON_DEPTH_LIMIT = 128;
 /** Bytes of a JSON body that are accepted (the reference's limit of its LangGraph routes). */
 export const JSON_BODY_LIMIT = 20 * 1024 * 1024;
 
@@ -109,14 +111,15 @@ export function check<S extends Shape | undefined>(schema: S, value: unknown, pl
   if (schema === undefined) return undefined as Parsed<S>;
   const result = schema.safeParse(value, { reportInput: false });
   if (result.success) return result.data as Parsed<S>;
-  throw invalid(result.error.issues.flatMap((issue) => problemsOf(issue, schema, place)).slice(0, 20));
+  const issues = result.error.issues.slice(0, MAX_PROBLEMS);
+  throw invalid(issues.flatMap((issue) => problemsOf(issue, schema, place)).slice(0, MAX_PROBLEMS));
 }
 
 function problemsOf(issue: z.core.$ZodIssue, schema: z.ZodType, place: string): Problem[] {
   const loc = [place, ...issue.path.map((part) => (typeof part === 'symbol' ? String(part) : part))];
   if (issue.code === 'unrecognized_keys') {
     const known = knownKeys(schema, issue.path);
-    return issue.keys.map((key) => ({
+    return issue.keys.slice(0, MAX_PROBLEMS).map((key) => ({
       loc: [...loc, key.slice(0, 80)],
       msg: `Unknown field "${key.slice(0, 80)}".${didYouMean(key, known) || ` Known fields: ${known.join(', ')}.`}`,
       type: 'unknown_field',
@@ -167,8 +170,9 @@ export async function readJson(c: RequestContext): Promise<Json> {
   } catch (cause) {
     throw new ReindeerError('bad_request', 'The body is not valid UTF-8. Send JSON in UTF-8.', { cause });
   }
+  let value: Json;
   try {
-    return JSON.parse(source) as Json;
+    value = JSON.parse(source) as Json;
   } catch (cause) {
     const where = cause instanceof Error ? (/position \d+.*$/.exec(cause.message)?.[0] ?? '') : '';
     throw new ReindeerError(
@@ -179,4 +183,26 @@ export async function readJson(c: RequestContext): Promise<Json> {
       },
     );
   }
+  if (isDeeperThan(value, JSON_DEPTH_LIMIT))
+    throw new ReindeerError(
+      'bad_request',
+      `The body has more than ${JSON_DEPTH_LIMIT} levels of lists and objects in one another. Send it flatter, or as text.`,
+    );
+  return value;
 }
+
+/** Level by level, without recursion: the parser takes any depth, the stack does not. */
+function isDeeperThan(value: Json, limit: number): boolean {
+  let level: readonly object[] = isContainer(value) ? [value] : [];
+  for (let depth = 1; level.length > 0; depth += 1) {
+    if (depth > limit) return true;
+    const below: object[] = [];
+    for (const container of level)
+      for (const item of Array.isArray(container) ? container : Object.values(container))
+        if (isContainer(item)) below.push(item);
+    level = below;
+  }
+  return false;
+}
+
+const isContainer = (value: unknown): value is object => typeof value === 'object' && value !== null;

@@ -10,7 +10,7 @@ import {
   type RunRequest,
 } from '@reindeer/protocol';
 import { didYouMean } from '../nearest.ts';
-import { invalid, type Problem } from './errors.ts';
+import { invalid, MAX_PROBLEMS, type Problem } from './errors.ts';
 import { findSecret, redactSecrets } from './redact.ts';
 
 const object = z.record(z.string(), z.unknown());
@@ -173,8 +173,9 @@ function commandOf(body: RunBody, input: Json): JsonObject | null {
   const known = ['resume', 'goto', 'update'];
   const problems: Problem[] = Object.keys(body.command)
     .filter((key) => !known.includes(key))
+    .slice(0, MAX_PROBLEMS)
     .map((key) => ({
-      loc: ['body', 'command', key],
+      loc: ['body', 'command', key.slice(0, 80)],
       msg: `Unknown field "${key.slice(0, 80)}".${didYouMean(key, known)}`,
       type: 'unknown_field',
     }));
@@ -215,7 +216,7 @@ export function checkMessages(input: Json): void {
         type: 'invalid_message',
       });
   });
-  if (problems.length > 0) throw invalid(problems.slice(0, 20), 'bad_request');
+  if (problems.length > 0) throw invalid(problems.slice(0, MAX_PROBLEMS), 'bad_request');
 }
 
 function messageProblem(message: Json): string | null {
@@ -316,14 +317,14 @@ function contextOf(given: JsonObject, limits: RunLimits): JsonObject {
   for (const [key, value] of Object.entries(given)) {
     if (value == null || SERVER_KEYS.test(key)) continue;
     if ((CONTEXT_KEYS as readonly string[]).includes(key)) context[key] = value;
-    else
+    else if (problems.length < MAX_PROBLEMS)
       problems.push({
         loc: ['body', 'context', key.slice(0, 80)],
         msg: `Unknown field "${key.slice(0, 80)}".${didYouMean(key, CONTEXT_KEYS) || ` Known fields: ${CONTEXT_KEYS.join(', ')}.`}`,
         type: 'unknown_field',
       });
   }
-  if (problems.length > 0) throw invalid(problems.slice(0, 20));
+  if (problems.length > 0) throw invalid(problems);
   const asked = context.interrupt_on;
   if (asked !== undefined && !isToolSelection(asked))
     throw invalid([

@@ -2,8 +2,14 @@ import { connect } from 'node:net';
 import { Client } from '@langchain/langgraph-sdk';
 import { ReindeerError } from '@reindeer/protocol';
 import { verifies } from '@reindeer/testkit';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { didYouMean } from '../nearest.ts';
 import { type Fixture, makeRun, makeState, rawRequest, startFixture } from '../testing/http-fixture.ts';
+import { MAX_PROBLEMS } from './errors.ts';
+import { JSON_DEPTH_LIMIT } from './route.ts';
+
+// Calls go through; they are only counted.
+vi.mock('../nearest.ts', { spy: true });
 
 let fixture: Fixture;
 beforeEach(async () => {
@@ -221,6 +227,33 @@ describe('bad requests', () => {
     }).catch((error: unknown) => String(error));
     expect(large).toMatchObject({ status: 413 });
     expect((await post(RUNS, Buffer.from([0x22, 0xff, 0x22]).toString('latin1'))).status).toBe(422);
+  });
+
+  test('a body that is too deep is refused before anything recurses over it', async () => {
+    const nested = (levels: number) => `${'['.repeat(levels)}1${']'.repeat(levels)}`;
+    for (const body of [
+      `{"metadata": {"a": ${nested(200_000)}}}`,
+      `{"input": {"messages": [{"type": "human", "content": [{"type": "text", "text": ${nested(5_000)}}]}]}}`,
+      `{"command": {"resume": ${'{"a":'.repeat(5_000)}1${'}'.repeat(5_000)}}}`,
+      `{"metadata": {"a": ${nested(JSON_DEPTH_LIMIT - 1)}}}`,
+    ]) {
+      const response = await post(RUNS, body);
+      expect(response.status).toBe(400);
+      expect((await detailOf(response)).detail).toContain('levels');
+    }
+    expect(fixture.runs.created).toHaveLength(0);
+    expect((await post(RUNS, `{"metadata": {"a": ${nested(JSON_DEPTH_LIMIT - 2)}}}`)).status).toBe(200);
+  });
+
+  test('unknown fields without end cost no more than the ones that are named', async () => {
+    const many = Object.fromEntries(Array.from({ length: 20_000 }, (_, n) => [`unknown_field_${n}`, 1]));
+    vi.mocked(didYouMean).mockClear();
+    for (const body of [many, { context: many }, { command: many }, { config: { context: many } }]) {
+      const response = await post(RUNS, body);
+      expect(response.status).toBe(422);
+      expect((await detailOf(response)).detail).toHaveLength(MAX_PROBLEMS);
+    }
+    expect(vi.mocked(didYouMean).mock.calls.length).toBeLessThanOrEqual(4 * MAX_PROBLEMS);
   });
 
   test('unknown addresses and methods are answered as JSON with the nearest', async () => {
