@@ -1,4 +1,4 @@
-import type { SandboxSettings } from '@reindeer/sandbox';
+import type { LifecycleSettings, SandboxSettings } from '@reindeer/sandbox';
 import type { Settings } from './config/settings.ts';
 
 /** What the operator set below `sandbox:`, in the provider's own spelling and units. */
@@ -17,5 +17,20 @@ export function sandboxSettings({ sandbox }: Settings): Partial<SandboxSettings>
     ...defined('diskBytes', sandbox.disk_limit),
     ...defined('maxCommands', sandbox.max_commands),
     ...defined('environment', sandbox.environment),
+  };
+}
+
+/** The same for sandboxes that live between turns: when they are stopped, how many there may be, how long a lease lives. */
+export function sandboxLifecycleSettings({ sandbox, sandboxOwnership }: Settings): Partial<LifecycleSettings> {
+  const defined = <K extends string, V>(key: K, value: V | undefined) => (value === undefined ? {} : { [key]: value });
+  const milliseconds = (seconds: number | undefined) => (seconds === undefined ? undefined : seconds * 1000);
+  return {
+    renewalIntervalMs: sandboxOwnership.renewalIntervalMs,
+    ttlMultiplier: sandboxOwnership.ttlMultiplier,
+    ...defined('replicas', sandbox.replicas),
+    ...defined('idleTimeoutMs', milliseconds(sandbox.idle_timeout)),
+    ...defined('overflow', sandbox.overflow_policy),
+    ...defined('acquireTimeoutMs', milliseconds(sandbox.acquire_timeout)),
+    ...defined('burstLimit', sandbox.burst_limit),
   };
 }

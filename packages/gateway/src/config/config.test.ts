@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { sandboxLifecycleSettings } from '../sandbox-settings.ts';
 import { loadConfig } from './load.ts';
 import { modelsOf } from './models.ts';
 import { resolveSettings } from './settings.ts';
@@ -181,5 +182,30 @@ describe('settings', () => {
     expect((await settings()).sandbox).toMatchObject({ provider: 'local', allow_host_bash: true });
     await write('sandbox:\n  use: bublewrap\n');
     await expect(settings()).rejects.toMatchObject({ message: expect.stringContaining('Did you mean "bubblewrap"') });
+  });
+
+  test(
+    'the stream bridge is carried to the choice of sandbox ownership, which needs no keys of its own',
+    verifies('SEED-001-33', 'SEED-001-34', 'SO-21'),
+    async () => {
+      await write('sandbox:\n  idle_timeout: 0\nstream_bridge:\n  type: redis\n  redis_url: $BRIDGE\n');
+      const found = await settings({ BRIDGE: 'redis://bridge:6379/0' });
+      expect(found.sandboxOwnership).toMatchObject({ type: 'redis', redisUrl: 'redis://bridge:6379/0' });
+      expect(sandboxLifecycleSettings(found)).toMatchObject({ idleTimeoutMs: 0, renewalIntervalMs: 30_000 });
+      await write('sandbox:\n  ownership:\n    type: memory\nstream_bridge:\n  type: redis\n');
+      expect((await settings()).sandboxOwnership).toMatchObject({ type: 'memory', redisUrl: null });
+      await write('');
+      expect((await settings()).sandboxOwnership.type).toBe('memory');
+    },
+  );
+
+  test('ownership that would lose live sandboxes is refused at the start', verifies('SO-17', 'SO-21'), async () => {
+    await write('sandbox:\n  ownership:\n    ttl_multiplier: 1\n');
+    await expect(settings()).rejects.toMatchObject({
+      code: 'configuration',
+      message: expect.stringContaining('at least 2'),
+    });
+    await write('sandbox:\n  ownership:\n    type: etcd\n');
+    await expect(settings()).rejects.toMatchObject({ code: 'configuration', message: expect.stringContaining('etcd') });
   });
 });

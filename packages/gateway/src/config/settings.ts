@@ -1,6 +1,7 @@
 import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import { ReindeerError } from '@reindeer/protocol';
+import { type OwnershipSettings, resolveOwnership } from '@reindeer/sandbox';
 import { isLoopbackName } from '../http/guards.ts';
 import { didYouMean } from '../nearest.ts';
 import type { LoadedConfig } from './load.ts';
@@ -16,6 +17,8 @@ export interface Settings {
   readonly logLevel: 'debug' | 'info' | 'warn' | 'error';
   readonly models: readonly ModelEntry[];
   readonly sandbox: NonNullable<ConfigFile['sandbox']> & { readonly provider: 'bubblewrap' | 'local' };
+  /** Who may stop a sandbox that lives between turns, and where that is kept. */
+  readonly sandboxOwnership: OwnershipSettings;
   readonly title: NonNullable<ConfigFile['title']>;
   /** Tools that a person must approve before each call; `*` = every tool. */
   readonly approvals: readonly string[];
@@ -81,6 +84,14 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     logLevel: LEVELS[config.log_level ?? 'info'],
     models: modelsOf(config, variables),
     sandbox: { ...config.sandbox, provider: providerOf(config.sandbox?.use) },
+    sandboxOwnership: resolveOwnership({
+      ownership: config.sandbox?.ownership ?? undefined,
+      streamBridge:
+        config.stream_bridge == null
+          ? undefined
+          : { type: config.stream_bridge.type, redis_url: config.stream_bridge.redis_url ?? undefined },
+      environment: variables,
+    }),
     title: config.title ?? {},
     approvals: config.approvals?.tools ?? [],
     uploads: {

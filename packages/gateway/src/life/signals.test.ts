@@ -21,7 +21,7 @@ const setUp = () => {
 describe('signals', () => {
   test.each(['SIGTERM', 'SIGINT', 'SIGHUP'])(
     '%s begins the stop once; more of any kind do not shorten it',
-    verifies('GW-14'),
+    verifies('GW-14', 'SEED-001-65'),
     (name) => {
       const { process, calls } = setUp();
       for (const signal of [name, name, 'SIGTERM', 'SIGINT', 'SIGHUP']) process.emit(signal);
