@@ -1,3 +1,4 @@
+import { attemptScripts } from './attempts/scripts.ts';
 import { checkpointScripts } from './checkpoints/scripts.ts';
 import type { Script } from './executor.ts';
 import { journalScripts } from './journal/scripts.ts';
@@ -19,6 +20,7 @@ export const scripts = {
   ...logScripts,
   ...journalScripts,
   ...checkpointScripts,
+  ...attemptScripts,
 };
 
 export type Scripts = typeof scripts;

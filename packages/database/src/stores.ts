@@ -1,4 +1,14 @@
-import type { Fact, FactBody, FactPage, Log, RunStore, ThreadStore, ToolJournal } from '@reindeer/protocol';
+import type {
+  AttemptAnswer,
+  AttemptStore,
+  Fact,
+  FactBody,
+  FactPage,
+  Log,
+  RunStore,
+  ThreadStore,
+  ToolJournal,
+} from '@reindeer/protocol';
 import type { StoredPage } from './log/scripts.ts';
 import type { Call } from './scripts.ts';
 
@@ -33,6 +43,7 @@ export function runStore(
     list: (input) => call('runs.list', input),
     active: (threadId) => call('runs.active', { threadId }),
     release: (fence) => call('runs.release', fence),
+    relinquish: (fence) => call('runs.relinquish', fence),
     remove: (input) => call('runs.remove', input),
   };
 }
@@ -49,6 +60,21 @@ export function logStore(call: Call, onAppend: Log['onAppend']): Log {
     append: (input) => call('log.append', input),
     messages: async (input) => parsed(input.threadId, await call('log.messages', input)),
     onAppend,
+  };
+}
+
+/** `durable` writes are those that acknowledge something: with one of them a whole call is. */
+export function attemptStore(call: Call): AttemptStore {
+  return {
+    write: async (writes) => {
+      const durable = writes.some(({ kind }) => kind === 'begin' || kind === 'finish');
+      const answers = await call(durable ? 'attempts.record' : 'attempts.write', { writes });
+      return answers.map((answer, index) => {
+        const write = writes[index];
+        if (write?.kind !== 'finish' || !('result' in answer) || answer.result !== null) return answer as AttemptAnswer;
+        return { outcome: 'ok', result: write.input.result };
+      });
+    },
   };
 }
 

@@ -269,6 +269,14 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
         return { outcome: 'ok' };
       }),
 
+    relinquish: (fence) =>
+      transact(() => {
+        const row = database.held(fence);
+        if (row === null) return { outcome: 'fenced' };
+        row.leaseExpiresAt = null;
+        return { outcome: 'ok' };
+      }),
+
     remove: ({ runId, userId }) =>
       transact(() => {
         const row = database.runs.get(runId);

@@ -2,6 +2,7 @@ import { type Logger, ReindeerError } from '@reindeer/protocol';
 import type pg from 'pg';
 import { Overtaken, type Script } from '../executor.ts';
 import type { Call } from '../scripts.ts';
+import { cut, endWithin } from './driver.ts';
 import { isUndoneByOthers, isUniqueViolation, toReindeerError } from './errors.ts';
 import { type Committed, runScript, Statements, Undone } from './session.ts';
 
@@ -16,12 +17,14 @@ export interface ClientOptions {
   readonly onAppended: (appended: ReadonlyMap<string, number>) => void;
   /** Operations that wait for a connection, at most; past it a call is answered `store_unavailable` at once. Default 5,000. */
   readonly maxQueued?: number;
-  /** How long an operation may take, its waiting and repeats included, before its caller is told `store_unavailable`, in ms. Default 20,000. */
-  readonly answerMs?: number;
+  /** How long an operation may take, its waiting and repeats included, before its caller is told `store_unavailable`, in ms. */
+  readonly answerMs: number;
 }
 
 /** Runs of one script when others undo it or get ahead of it (RA-12). */
 const TRIES = 3;
+/** A graceful end of the connections may take this long, in milliseconds. */
+const END_MS = 2_000;
 
 /**
  * The calling side of a Postgres database: each call is one transaction on a connection of the pool.
@@ -37,13 +40,22 @@ export class PostgresClient {
   readonly #options: Required<ClientOptions>;
   readonly #statements = new Statements();
   readonly #running = new Set<Promise<unknown>>();
+  readonly #clients = new Set<pg.ClientBase>();
   #closing: Promise<void> | null = null;
 
   constructor(options: ClientOptions) {
-    this.#options = { maxQueued: 5_000, answerMs: 20_000, ...options };
+    this.#options = { maxQueued: 5_000, ...options };
     // A connection that breaks while nobody uses it. The pool has dropped it.
-    for (const pool of [options.pool, options.renewals])
+    for (const pool of [options.pool, options.renewals]) {
+      pool.on('connect', (client) => {
+        this.#clients.add(client);
+        // While it is in use, or on its way out, nobody else listens; whoever uses it is told by its statements.
+        client.on('error', () => {});
+      });
+      pool.on('remove', (client) => void this.#clients.delete(client));
+      // A connection that breaks while nobody uses it. The pool has dropped it.
       pool.on('error', (error) => options.logger.warn('A database connection ended', { error: error.message }));
+    }
   }
 
   /** @throws ReindeerError `store_unavailable` when the effect is unknown or there was none */
@@ -56,7 +68,12 @@ export class PostgresClient {
   close(): Promise<void> {
     this.#closing ??= (async () => {
       await Promise.allSettled(this.#running);
-      await Promise.all([this.#options.pool.end(), this.#options.renewals.end()]);
+      const pools = [this.#options.pool, this.#options.renewals];
+      await endWithin(
+        END_MS,
+        () => Promise.all(pools.map((pool) => pool.end())),
+        () => this.#clients,
+      );
     })();
     return this.#closing;
   }
@@ -108,12 +125,15 @@ export class PostgresClient {
     const client = await pool.connect().catch((error: unknown) => {
       throw new Undone(error, false);
     });
+    if (performance.now() >= deadline) {
+      client.release();
+      throw new Undone(late(), false);
+    }
     let broken = true;
     const timer = setTimeout(
       () => {
         this.#options.logger.error('The database does not answer', { script: script.name });
-        // Cuts the connection; what is on its way is rejected.
-        client.end().catch(() => {});
+        cut(client);
       },
       Math.max(deadline - performance.now(), 1),
     );
@@ -126,9 +146,15 @@ export class PostgresClient {
       throw error;
     } finally {
       clearTimeout(timer);
+      if (broken) cut(client);
       client.release(broken);
     }
   }
 }
+
+const late = (): ReindeerError =>
+  new ReindeerError('store_unavailable', 'The database is busy: no connection came free in time. Try again.', {
+    retryable: true,
+  });
 
 const reasonOf = (error: unknown): unknown => (error instanceof Undone ? error.reason : error);

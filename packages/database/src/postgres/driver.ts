@@ -1,3 +1,4 @@
+import type { Duplex } from 'node:stream';
 import { ReindeerError } from '@reindeer/protocol';
 import type pg from 'pg';
 
@@ -20,6 +21,27 @@ export async function loadDriver(): Promise<Driver> {
       { cause },
     );
   }
+}
+
+/**
+ * Ends a connection without asking the server, which may not answer any more; what is on its way is rejected. The driver's own `end`
+ * waits for answers in pipeline mode.
+ */
+export function cut(client: pg.ClientBase): void {
+  (client as unknown as { readonly connection: { readonly stream: Duplex } }).connection.stream.destroy();
+}
+
+/** Ends gracefully what `end` ends; cuts `clients` when that takes longer than `patienceMs`. Never rejects. */
+export async function endWithin(
+  patienceMs: number,
+  end: () => Promise<unknown>,
+  clients: () => Iterable<pg.ClientBase>,
+): Promise<void> {
+  const timer = setTimeout(() => {
+    for (const client of clients()) cut(client);
+  }, patienceMs);
+  await end().catch(() => {});
+  clearTimeout(timer);
 }
 
 const BIGINT = 20;

@@ -1,5 +1,6 @@
 import type { Logger } from '@reindeer/protocol';
 import type pg from 'pg';
+import { cut, endWithin } from './driver.ts';
 
 /** The channel on which instances tell each other that a log has grown. */
 const CHANNEL = 'reindeer_appended';
@@ -9,6 +10,8 @@ const INSTANCE_LOCK = 0x52_49_01;
 const MAX_PAYLOAD = 7_000;
 /** Threads that wait to be told; the oldest is forgotten past it, and its readers find out by looking. */
 const MAX_PENDING = 10_000;
+/** The end may take this long, in milliseconds. */
+const END_MS = 2_000;
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 5_000;
 
@@ -82,10 +85,14 @@ export class Hints {
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = null;
     await this.#reconnecting;
-    await this.#telling;
     const client = this.#client;
-    this.#client = null;
-    await client?.end().catch(() => {});
+    if (client === null) return;
+    const end = async (): Promise<void> => {
+      await this.#telling;
+      this.#client = null;
+      await client.end();
+    };
+    await endWithin(END_MS, end, () => [client]);
   }
 
   async #flush(): Promise<void> {
@@ -142,7 +149,7 @@ export class Hints {
       this.#options.logger.debug('The connection for hints is not back yet', { error: String(error) });
       const client = this.#client;
       this.#client = null;
-      await client?.end().catch(() => {});
+      if (client !== null) cut(client);
       this.#reconnectLater();
     }
   }

@@ -6,9 +6,10 @@ import { checkpointStore } from '../checkpoints/store.ts';
 import { databaseScripts, type Identity } from '../meta.ts';
 import { scripts } from '../scripts.ts';
 import type { StoredStats } from '../stats.ts';
-import { journalStore, logStore, runStore, threadStore } from '../stores.ts';
+import { attemptStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
 import { PostgresClient } from './client.ts';
-import { loadDriver, numbersAsNumbers } from './driver.ts';
+import { type ConnectionOptions, connectionConfig } from './config.ts';
+import { loadDriver } from './driver.ts';
 import { toReindeerError } from './errors.ts';
 import { claimFolder } from './folder.ts';
 import { Hints } from './hints.ts';
@@ -16,9 +17,7 @@ import { applyMigrations, startAlone } from './migrate.ts';
 import { renewAll } from './renewals.ts';
 import { runInside, Statements } from './session.ts';
 
-export interface PostgresOptions {
-  /** `postgres://user:password@host:port/database`; the parameters of the driver's URLs hold. */
-  readonly url: string;
+export interface PostgresOptions extends ConnectionOptions {
   readonly surroundings: Surroundings;
   /** The folder for files that the instances share; its mark is compared with the database. null = no files. */
   readonly folder: string | null;
@@ -29,15 +28,8 @@ export interface PostgresOptions {
   readonly instanceId?: string;
   /** Connections for ordinary work; renewals and hints have one each on top. Default 10. */
   readonly connections?: number;
-  /** Longest time of one statement, in milliseconds. Default 10,000. */
-  readonly statementMs?: number;
-  /** Longest wait for a lock, in milliseconds. Default 5,000. */
-  readonly lockMs?: number;
-  /** The server ends a transaction that has been idle for this time, in milliseconds; well below a lease. Default 5,000. */
-  readonly idleInTransactionMs?: number;
   /** See `ClientOptions`. */
   readonly maxQueued?: number;
-  readonly answerMs?: number;
 }
 
 export interface PostgresStores extends Stores {
@@ -49,13 +41,10 @@ export interface PostgresStores extends Stores {
   stats(): Promise<StoredStats>;
 }
 
-const CONNECT_MS = 10_000;
+const ANSWER_MS = 20_000;
 const MAX_INSTANCES = 1_000;
 /** How long a restart waits for the server to notice the end of its predecessor. */
-const TAKE_MS = 10_000;
-
-/** Both ends notice within half a minute that the other is gone, where TCP would take hours. */
-const KEEP_ALIVE = '-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=4';
+const TAKE_MS = 5_000;
 
 /**
  * Opens a database that several instances share: connects, takes an instance id, brings the data to the newest format (one instance at
@@ -91,7 +80,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       hints.tell(appended);
     },
     ...(options.maxQueued === undefined ? {} : { maxQueued: options.maxQueued }),
-    ...(options.answerMs === undefined ? {} : { answerMs: options.answerMs }),
+    answerMs: options.answerMs ?? ANSWER_MS,
   });
   let closing: Promise<void> | null = null;
   const close = async (): Promise<void> => {
@@ -135,39 +124,13 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     }),
     journal: journalStore(call),
     checkpoints: checkpointStore(call),
+    attempts: attemptStore(call),
     stats: () => call('database.stats', {}),
     close: () => {
       closing ??= close();
       return closing;
     },
   };
-}
-
-function connectionConfig(driver: typeof pg, options: PostgresOptions): pg.PoolConfig {
-  try {
-    const { protocol } = new URL(options.url);
-    if (protocol !== 'postgres:' && protocol !== 'postgresql:') throw new TypeError(protocol);
-  } catch (cause) {
-    // The URL itself stays out of the message: it may hold a password.
-    throw new ReindeerError(
-      'configuration',
-      'The database URL cannot be read. Write it as postgres://user:password@host:5432/database.',
-      { cause },
-    );
-  }
-  return {
-    connectionString: options.url,
-    application_name: 'reindeer',
-    types: numbersAsNumbers(driver),
-    pipeline: true,
-    connectionTimeoutMillis: CONNECT_MS,
-    keepAlive: true,
-    keepAliveInitialDelayMillis: 10_000,
-    options: KEEP_ALIVE,
-    statement_timeout: options.statementMs ?? 10_000,
-    lock_timeout: options.lockMs ?? 5_000,
-    idle_in_transaction_session_timeout: options.idleInTransactionMs ?? 5_000,
-  } as pg.PoolConfig;
 }
 
 /** Which data this is: the cluster, its timeline (another one after a standby took over), and the database in it. */

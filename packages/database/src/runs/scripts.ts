@@ -1,7 +1,7 @@
 import { admit } from './admit.ts';
 import { claimOrphans, renew, renewOne } from './leases.ts';
 import { active, getRun, list } from './reads.ts';
-import { finalize, release, remove, requestCancel, start } from './transitions.ts';
+import { finalize, release, relinquish, remove, requestCancel, start } from './transitions.ts';
 
 export const runScripts = {
   'runs.admit': admit,
@@ -15,5 +15,6 @@ export const runScripts = {
   'runs.list': list,
   'runs.active': active,
   'runs.release': release,
+  'runs.relinquish': relinquish,
   'runs.remove': remove,
 };

@@ -170,6 +170,16 @@ export const release = defineScript('runs.release', 'durable', async (tx, fence:
   return { outcome: 'ok' };
 });
 
+export const relinquish = defineScript(
+  'runs.relinquish',
+  'durable',
+  async (tx, fence: Fence): Promise<Fenced<object>> => {
+    if (!(await fenceRun(tx, fence))) return { outcome: 'fenced' };
+    await tx.run(endLease, { runId: fence.runId });
+    return { outcome: 'ok' };
+  },
+);
+
 export const remove = defineScript(
   'runs.remove',
   'write',

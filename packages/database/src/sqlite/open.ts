@@ -6,7 +6,7 @@ import { checkpointStore } from '../checkpoints/store.ts';
 import { type FolderLock, lockFolder } from '../folder-lock.ts';
 import type { Identity } from '../meta.ts';
 import type { StoredStats } from '../stats.ts';
-import { journalStore, logStore, runStore, threadStore } from '../stores.ts';
+import { attemptStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
 import { backup } from './backup.ts';
 import { SqliteClient } from './client.ts';
 import { type StartEngine, workerEngine } from './engine.ts';
@@ -109,6 +109,7 @@ export async function openWith(
     log: logStore(call, (listener) => client.onAppend(listener)),
     journal: journalStore(call),
     checkpoints: checkpointStore(call),
+    attempts: attemptStore(call),
     backup: async (toFile) => {
       if (inMemory) throw new ReindeerError('not_implemented', 'A database in memory cannot be backed up.');
       const running = backup(toFile, engineFor({ kind: 'backup', file, to: toFile }), stopping.signal);

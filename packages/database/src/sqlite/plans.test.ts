@@ -144,6 +144,7 @@ test('no statement of a call reads a whole table', async () => {
   await call(scripts['runs.requestCancel'], { runId: 'r2', action: 'interrupt', now: 1 });
   const claim = { owner: 'peer', tokens: ['t'], leaseExpiresAt: 99, graceMs: 1, deadOwners: [], skipRunIds: ['r1'] };
   await call(scripts['runs.claimOrphans'], { ...claim, now: 1 });
+  await call(scripts['runs.relinquish'], fenceOf('r2'));
   await call(scripts['runs.active'], own);
   await call(scripts['runs.list'], { ...own, status: null, limit: 10, offset: 0 });
   await call(scripts['runs.get'], { runId: 'r2' });

@@ -80,11 +80,10 @@ async function reachable(folder: string, scratch: string): Promise<Binaries> {
   }
 }
 
-/** Quick rather than safe: nothing of this survives the machine. Checks of one transaction against another are as ever. */
+/** Quick rather than safe: what is committed survives a crash of the server, not of the machine. Checks of one transaction against another are as ever. */
 const SETTINGS = {
   fsync: 'off',
   full_page_writes: 'off',
-  synchronous_commit: 'off',
   autovacuum: 'off',
   max_connections: '200',
   shared_buffers: '32MB',
