@@ -1,4 +1,4 @@
-import { openSqlite, type SqliteStores } from '@reindeer/database';
+import { openPostgres, openSqlite, type PostgresStores, type SqliteStores } from '@reindeer/database';
 import {
   type GraphFactory,
   ReindeerError,
@@ -43,12 +43,15 @@ export interface ComposeOptions {
   readonly serve: boolean;
 }
 
+/** Either database: the ports are the same. */
+export type OpenStores = SqliteStores | PostgresStores;
+
 /** A running Reindeer. Stopped through the lifecycle that it was started with. */
 export interface Composed {
   readonly runs: RunService;
   readonly threads: ThreadService;
   readonly sandboxes: SandboxProvider;
-  readonly stores: SqliteStores;
+  readonly stores: OpenStores;
   readonly runtime: Runtime;
   readonly agents: Agents;
   readonly userId: string;
@@ -82,21 +85,16 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
   const { logger } = surroundings;
   const userId = 'default';
 
-  let stores: SqliteStores | null = null;
+  let stores: OpenStores | null = null;
   await lifecycle.start({
     name: 'database',
     boundMs: BOUND.database,
     start: async () => {
-      const { databaseWorker } = options.resources;
-      stores = await openSqlite({
-        folder: settings.databaseFolder,
-        surroundings,
-        ...(databaseWorker === undefined ? {} : { workerUrl: databaseWorker }),
-      });
+      stores = await openDatabase(options);
     },
     stop: async () => await stores?.close(),
   });
-  const openStores = acquired<SqliteStores>(stores);
+  const openStores = acquired<OpenStores>(stores);
 
   let sandboxes: SandboxProvider | null = null;
   await lifecycle.start({
@@ -224,6 +222,26 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
         ? null
         : { host: opened.host, port: opened.port, token, url: startUrl(opened.host, opened.port, token) },
   };
+}
+
+function openDatabase({ settings, surroundings, resources }: ComposeOptions): Promise<OpenStores> {
+  if (settings.postgres !== null) {
+    const { url, connections, instanceId } = settings.postgres;
+    return openPostgres({
+      url,
+      connections,
+      // Instances on one database share the folder for files (D12).
+      folder: settings.home,
+      surroundings,
+      ...(instanceId === null ? {} : { instanceId }),
+    });
+  }
+  const { databaseWorker } = resources;
+  return openSqlite({
+    folder: settings.databaseFolder,
+    surroundings,
+    ...(databaseWorker === undefined ? {} : { workerUrl: databaseWorker }),
+  });
 }
 
 /** What a step that has started must have left behind. */

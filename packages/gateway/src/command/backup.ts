@@ -1,5 +1,6 @@
 import { resolve } from 'node:path';
 import { backupFolder } from '@reindeer/database';
+import { ReindeerError } from '@reindeer/protocol';
 import { resourcesOf } from '../resources.ts';
 import type { Command } from './arguments.ts';
 import { EXIT, type Host } from './host.ts';
@@ -8,6 +9,11 @@ import { prepare } from './start.ts';
 /** `reindeer backup <file>`: copies the database, also while a server uses it. */
 export async function backup(host: Host, command: Extract<Command, { name: 'backup' }>): Promise<number> {
   const { settings } = await prepare(host, command, true);
+  if (settings.postgres !== null)
+    throw new ReindeerError(
+      'configuration',
+      'The database is Postgres: back it up with pg_dump, or as the server is backed up.',
+    );
   const to = resolve(host.cwd, command.file);
   const { databaseWorker } = resourcesOf(host.entry);
   const leaving = new AbortController();

@@ -1,5 +1,5 @@
 import { createServer } from 'node:net';
-import { openSqlite } from '@reindeer/database';
+import { openPostgres, openSqlite } from '@reindeer/database';
 import { ReindeerError } from '@reindeer/protocol';
 import { systemSurroundings } from '@reindeer/runtime';
 import { createSandboxProvider } from '@reindeer/sandbox';
@@ -74,7 +74,21 @@ function nodeFinding(version: string): Finding {
   };
 }
 
+async function databaseFinding({ postgres, home }: Settings & { readonly postgres: object }): Promise<Finding> {
+  const name = 'database';
+  try {
+    const { url } = postgres;
+    const stores = await openPostgres({ url, folder: home, connections: 1, surroundings: systemSurroundings() });
+    await stores.close();
+    return { name, state: 'ok', text: `Postgres at ${new URL(url).host}, files in ${home}` };
+  } catch (error) {
+    const fix = 'database.postgres_url in config.yaml';
+    return { name, state: 'fail', text: error instanceof Error ? error.message : String(error), fix };
+  }
+}
+
 async function dataFinding(host: Host, settings: Settings): Promise<Finding> {
+  if (settings.postgres !== null) return databaseFinding({ ...settings, postgres: settings.postgres });
   const name = 'data folder';
   const { databaseWorker } = resourcesOf(host.entry);
   try {

@@ -134,6 +134,21 @@ describe('settings', () => {
     expect((await settings({ REINDEER_HOME: '/srv/data' })).home).toBe('/srv/data');
   });
 
+  test('Postgres needs its URL, and may name the instance', async () => {
+    expect((await settings()).postgres).toBeNull();
+    await write('database:\n  backend: postgres\n');
+    await expect(settings()).rejects.toMatchObject({
+      code: 'configuration',
+      message: expect.stringContaining('database.postgres_url is missing'),
+    });
+    await write('database:\n  backend: postgres\n  postgres_url: $DATABASE_URL\n  pool_size: 3\n  instance_id: left\n');
+    expect((await settings({ DATABASE_URL: 'postgres://127.0.0.1/x' })).postgres).toEqual({
+      url: 'postgres://127.0.0.1/x',
+      connections: 3,
+      instanceId: 'left',
+    });
+  });
+
   test('an address that others reach needs a token', verifies('SEC-09'), async () => {
     for (const host of ['0.0.0.0', '::', '192.168.1.5', 'reindeer.example'])
       await expect(settings({}, { host })).rejects.toMatchObject({

@@ -86,8 +86,11 @@ export const configSchema = section({
     max_total_size: count('bytes', 1, 100 * GIB).optional(),
   }).optional(),
   database: section({
-    backend: oneOf(['sqlite']).optional(),
+    backend: oneOf(['sqlite', 'postgres']).optional(),
     sqlite_dir: text.nullish(),
+    postgres_url: text.nullish(),
+    pool_size: count('connections', 1, 1000).optional(),
+    instance_id: text.nullish(),
   }).optional(),
   title: section({
     enabled: yes.optional(),
@@ -175,6 +178,6 @@ export const KEYS_WITHOUT_EFFECT: Readonly<Record<string, readonly string[]>> = 
     'auto_start',
   ],
   uploads: ['auto_convert_documents', 'pdf_converter'],
-  database: ['postgres_url', 'echo_sql', 'pool_size', 'pool_recycle'],
+  database: ['echo_sql', 'pool_recycle'],
   title: ['prompt_template'],
 };

@@ -14,6 +14,14 @@ export interface Settings {
   readonly home: string;
   /** Absolute path of the folder of the database. */
   readonly databaseFolder: string;
+  /** The database that several instances share; null = SQLite in the folder. */
+  readonly postgres: {
+    readonly url: string;
+    /** Connections for ordinary work. */
+    readonly connections: number;
+    /** null = the first number that no living instance has. */
+    readonly instanceId: string | null;
+  } | null;
   readonly logLevel: 'debug' | 'info' | 'warn' | 'error';
   readonly models: readonly ModelEntry[];
   readonly sandbox: NonNullable<ConfigFile['sandbox']> & { readonly provider: 'bubblewrap' | 'local' };
@@ -68,6 +76,23 @@ const PROVIDERS: Readonly<Record<string, 'bubblewrap' | 'local'>> = {
   'src.sandbox.local:LocalSandboxProvider': 'local',
 };
 
+function postgresOf(config: ConfigFile): Settings['postgres'] {
+  const {
+    backend = 'sqlite',
+    postgres_url: url,
+    pool_size: connections = 10,
+    instance_id: instanceId,
+  } = config.database ?? {};
+  if (backend === 'sqlite') return null;
+  if (url == null || url === '')
+    throw new ReindeerError(
+      'configuration',
+      'database.backend is postgres, but database.postgres_url is missing. Set it to postgres://user:password@host:5432/database, ' +
+        'or to $DATABASE_URL with that variable in the environment.',
+    );
+  return { url, connections, instanceId: instanceId ?? null };
+}
+
 /**
  * Puts the settings together. The command line wins over the environment, which wins over the file.
  *
@@ -81,6 +106,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     home,
     databaseFolder:
       config.database?.sqlite_dir == null ? resolve(home, 'data') : resolve(root, config.database.sqlite_dir),
+    postgres: postgresOf(config),
     logLevel: LEVELS[config.log_level ?? 'info'],
     models: modelsOf(config, variables),
     sandbox: { ...config.sandbox, provider: providerOf(config.sandbox?.use) },
