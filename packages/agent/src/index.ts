@@ -23,6 +23,23 @@ export {
   type ModelRegistry,
   type RegistryOptions,
 } from './models/registry.ts';
+export { CALLS_DROPPED, LIMIT_REASON } from './subagents/limits.ts';
+export {
+  readSubagentMetadata,
+  type SubagentMetadata,
+  type SubagentStatus,
+  type SubagentStopReason,
+} from './subagents/metadata.ts';
+export {
+  type CapacityLimits,
+  type CustomSubagent,
+  DEFAULT_SUBAGENTS,
+  type SubagentOverride,
+  type SubagentSettings,
+  TASK_TOOL,
+  type TokenBudget,
+} from './subagents/settings.ts';
+export { type SubagentOptions, Subagents } from './subagents/subagents.ts';
 export { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from './tools/core-tools.ts';
 export { defineTool, failed, type ToolContext, type ToolDefinition } from './tools/define.ts';
 export { TOOL_META, type ToolMeta } from './tools/tool-meta.ts';

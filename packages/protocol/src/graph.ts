@@ -68,13 +68,19 @@ export interface AttemptContext {
   readonly run: Run;
   /** 1 = the first. */
   readonly attempt: number;
-  /** Fires on cancel, fence, timeout or shutdown. */
+  /**
+   * Fires on cancel, fence, timeout or shutdown. The reason is a `ReindeerError` whose `detail.stop` names which: `cancelled`,
+   * `superseded`, `timeout`, `shutdown`, `fenced`.
+   */
   readonly signal: AbortSignal;
   readonly journal: AttemptJournal;
   readonly effects: Effects;
   readonly tokens: TokenSink;
-  /** A `custom` event: live at once, and a fact within the next flush. */
-  emit(data: Json, ns?: readonly string[]): void;
+  /**
+   * A `custom` event: live at once, and a fact within the next flush. With a `key` that is unique in the thread, an event that a later
+   * attempt reports again is no news.
+   */
+  emit(data: Json, ns?: readonly string[], key?: string): void;
   /** Which node produced the writes of a task; called by a node before it returns, so that `update` facts name it. */
   nameTask(taskId: string, node: string): void;
   /** Adds to the run's counters. */

@@ -10,7 +10,7 @@ import {
 } from '@reindeer/protocol';
 import type { HistoryLimits } from '../history/canonicalise.ts';
 import { agentGraph } from '../loop/attempt-graph.ts';
-import { compileGraph, createLoop } from '../loop/loop.ts';
+import { type CompiledGraph, compileGraph, createLoop, type Loop } from '../loop/loop.ts';
 import type { Middleware } from '../loop/middleware.ts';
 import { runOptions } from '../loop/run-options.ts';
 import { AttemptScope, SCOPE } from '../loop/scope.ts';
@@ -26,9 +26,12 @@ import { DEFAULT_TITLE_SETTINGS, type TitleSettings, titleMiddleware } from '../
 import { toolErrorsMiddleware } from '../middleware/tool-errors.ts';
 import { uploadsMiddleware } from '../middleware/uploads.ts';
 import type { ModelRegistry } from '../models/registry.ts';
+import { subagentLimits } from '../subagents/limits.ts';
+import { runLimits } from '../subagents/settings.ts';
+import type { Subagents } from '../subagents/subagents.ts';
 import { CLARIFICATION_TOOL } from '../tools/ask-clarification.ts';
 import { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from '../tools/core-tools.ts';
-import { systemPrompt } from './prompt.ts';
+import { delegationSection, systemPrompt } from './prompt.ts';
 
 export const LEAD_AGENT = 'lead_agent';
 
@@ -57,6 +60,8 @@ export interface LeadAgentOptions {
   readonly tools?: readonly StructuredToolInterface[];
   /** Own or LangChain middleware, placed inside the error handling and before titles and clarification. */
   readonly middleware?: readonly Middleware[];
+  /** Runs with `subagent_enabled` may delegate to these; absent = none can. */
+  readonly subagents?: Subagents;
   readonly sandboxes: SandboxProvider;
   readonly surroundings: Surroundings;
   readonly settings?: Partial<LeadAgentSettings>;
@@ -75,47 +80,96 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
     // Only the local provider has no folders of its own: there the model works with relative paths (D8).
     pathStyle: report.provider === 'local' ? ('relative' as const) : ('virtual' as const),
   };
-  const middleware: Middleware[] = [
+  const chain = (more: readonly Middleware[]): Middleware[] => [
     threadDataMiddleware(),
     uploadsMiddleware(sandboxes),
     sandboxMiddleware(),
     approvalMiddleware(settings.approvals),
     llmErrorsMiddleware(settings.llmCall, surroundings),
     toolErrorsMiddleware(),
+    ...more,
     ...(options.middleware ?? []),
     titleMiddleware(settings.title, surroundings),
     terminalResponseMiddleware(),
     clarificationMiddleware(),
   ];
-  checkOrder(middleware);
-  const prompt = (interactive: boolean): SystemMessage =>
-    new SystemMessage(systemPrompt({ agentName: settings.agentName, interactive, ...abilities }));
-  const prompts = { asking: prompt(true), silent: prompt(false) };
-  let silentTools: readonly unknown[] | null = null;
-  const loop = createLoop({
-    channels: threadChannels(surroundings.random),
-    middleware,
-    tools: [...coreTools(settings.tools, abilities), ...(options.tools ?? [])],
-    random: surroundings.random,
-    historyLimits: settings.history,
-    request(scope, runtime, tools) {
-      if (scope.model === null) throw new ReindeerError('internal', 'The run has no model.');
-      if (runOptions(runtime).non_interactive !== true)
-        return { model: scope.model, systemMessage: prompts.asking, tools };
-      silentTools ??= tools.filter((tool) => (tool as { name?: unknown }).name !== CLARIFICATION_TOOL);
-      return { model: scope.model, systemMessage: prompts.silent, tools: silentTools };
-    },
-  });
-  const compiled = compileGraph(loop, LEAD_AGENT);
+  const tools = [...coreTools(settings.tools, abilities), ...(options.tools ?? [])];
+  const variant = (
+    extra: { readonly tools: readonly StructuredToolInterface[]; readonly middleware: readonly Middleware[] },
+    delegation: (run: Readonly<Record<string, unknown>>) => string | undefined,
+  ): { readonly loop: Loop; readonly compiled: CompiledGraph } => {
+    const middleware = chain(extra.middleware);
+    checkOrder(middleware);
+    const prompts = new Map<string, SystemMessage>();
+    const promptOf = (interactive: boolean, section: string | undefined): SystemMessage => {
+      const key = `${interactive}:${section ?? ''}`;
+      const known = prompts.get(key);
+      if (known !== undefined) return known;
+      const made = new SystemMessage(
+        systemPrompt({
+          agentName: settings.agentName,
+          interactive,
+          ...abilities,
+          ...(section === undefined ? {} : { delegation: section }),
+        }),
+      );
+      // Sections differ by a run's limits alone, of which there are 4 × 50.
+      prompts.set(key, made);
+      return made;
+    };
+    let silentTools: readonly unknown[] | null = null;
+    const loop = createLoop({
+      channels: threadChannels(surroundings.random),
+      middleware,
+      tools: [...tools, ...extra.tools],
+      random: surroundings.random,
+      historyLimits: settings.history,
+      request(scope, runtime, offered) {
+        if (scope.model === null) throw new ReindeerError('internal', 'The run has no model.');
+        const run = runOptions(runtime);
+        const interactive = run.non_interactive !== true;
+        const systemMessage = promptOf(interactive, delegation(run));
+        if (interactive) return { model: scope.model, systemMessage, tools: offered };
+        silentTools ??= offered.filter((tool) => (tool as { name?: unknown }).name !== CLARIFICATION_TOOL);
+        return { model: scope.model, systemMessage, tools: silentTools };
+      },
+    });
+    return { loop, compiled: compileGraph(loop, LEAD_AGENT) };
+  };
+  const plain = variant({ tools: [], middleware: [] }, () => undefined);
+  // The same graph with one tool and one middleware more: a thread may change between the two. Made here as well, so that a mistake in the
+  // settings of sub-agents stops the start.
+  const delegating = withSubagents();
+
+  function withSubagents(): typeof plain {
+    const { subagents } = options;
+    if (subagents === undefined) return plain;
+    const types = [...subagents.types(abilities.canExecute).values()];
+    const task = subagents.taskTool({
+      models,
+      tools,
+      middleware: options.middleware ?? [],
+      approvals: settings.approvals,
+      llmCall: settings.llmCall,
+      history: settings.history,
+      ...abilities,
+      surroundings,
+    });
+    const limits = subagentLimits(subagents.settings, surroundings.logger);
+    return variant({ tools: [task], middleware: [limits] }, (run) =>
+      delegationSection({ types, ...runLimits(run, subagents.settings) }),
+    );
+  }
   return {
     assistantId: LEAD_AGENT,
     name: settings.agentName,
     description: 'Plans, uses tools in a sandbox, and hands over finished work.',
     async forAttempt(attempt, saver): Promise<Graph> {
-      const chosen = await models.choose(choiceOf(attempt));
+      const run = optionsOf(attempt);
+      const chosen = await models.choose(choiceOf(run));
+      const delegates = run.subagent_enabled === true && options.subagents !== undefined;
       return agentGraph({
-        loop,
-        compiled,
+        ...(delegates ? delegating : plain),
         saver,
         surroundings,
         scope: new AttemptScope(attempt, sandboxes, chosen.model),
@@ -123,23 +177,26 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
           agent_name: LEAD_AGENT,
           model_name: chosen.entry.name,
           thinking_enabled: chosen.thinking,
+          ...(delegates ? { subagent_enabled: true } : {}),
           ...(chosen.reasoningEffort === null ? {} : { reasoning_effort: chosen.reasoningEffort }),
         },
       });
     },
     async forState(saver): Promise<Graph> {
-      return agentGraph({ loop, compiled, saver, surroundings, scope: null });
+      return agentGraph({ ...plain, saver, surroundings, scope: null });
     },
   };
 }
 
+const optionsOf = (attempt: AttemptContext): Readonly<Record<string, unknown>> =>
+  runOptions({ configurable: { [SCOPE]: new AttemptScope(attempt, null) }, context: {} });
+
 /** Model options of a run: `model_name` (or `model`), `thinking_enabled`, `reasoning_effort`; context wins over configurable. */
-function choiceOf(attempt: AttemptContext): {
+function choiceOf(run: Readonly<Record<string, unknown>>): {
   name: string | null;
   thinking?: boolean;
   reasoningEffort: string | null;
 } {
-  const run = runOptions({ configurable: { [SCOPE]: new AttemptScope(attempt, null) }, context: {} });
   const name = run.model_name ?? run.model;
   const effort = run.reasoning_effort;
   return {

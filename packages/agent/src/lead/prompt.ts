@@ -4,6 +4,8 @@ export interface PromptOptions {
   readonly pathStyle: 'virtual' | 'relative';
   /** Can the user be asked? */
   readonly interactive: boolean;
+  /** Text of the section on delegation; absent without sub-agents. */
+  readonly delegation?: string;
 }
 
 /**
@@ -17,11 +19,47 @@ export function systemPrompt(options: PromptOptions): string {
     CONFIDENTIALITY,
     THINKING,
     ...(options.interactive ? [CLARIFICATION] : [NOT_INTERACTIVE]),
+    ...(options.delegation === undefined ? [] : [options.delegation]),
     workingDirectory(options),
     RESPONSE_STYLE,
     CITATIONS,
     reminders(options),
   ].join('\n\n');
+}
+
+/** The system prompt of a sub-agent: its own instructions within the same boundaries (MW-36). */
+export function subagentPrompt(options: {
+  readonly name: string;
+  /** Written by the operator, or built in. */
+  readonly instructions: string;
+  readonly canExecute: boolean;
+  readonly pathStyle: 'virtual' | 'relative';
+}): string {
+  return [
+    `<role>\nYou are the sub-agent "${escaped(options.name)}" of another agent, which gives you one task and gets your last message back.\n</role>`,
+    INPUT_BOUNDARY,
+    `<instructions>\n${options.instructions}\n</instructions>`,
+    workingDirectory(options, 'The agent who asked hands files to the user: name their paths in your result.'),
+    CITATIONS,
+  ].join('\n\n');
+}
+
+/** The lead agent's section on sub-agents: when to delegate, to whom, and how much (AG-6). */
+export function delegationSection(options: {
+  readonly types: readonly { readonly name: string; readonly description: string }[];
+  readonly concurrent: number;
+  readonly total: number;
+}): string {
+  const { concurrent, total } = options;
+  const atOnce =
+    concurrent === 1
+      ? 'Call task at most once in a message, and wait for its result'
+      : `Call task at most ${concurrent} times in one message; those calls run side by side`;
+  return `<subagent_system>
+The task tool hands work to sub-agents. Delegate only when it saves more than it costs: for parts that do not depend on each other, or whose details you do not need afterwards. Do small things yourself.
+${options.types.map((type) => `- ${escaped(type.name)}: ${escaped(type.description)}`).join('\n')}
+${atOnce}. At most ${total} in all for this request. Sub-agents see nothing of this conversation and share its files: write complete prompts, and give parallel ones different files. You answer for what they bring: check it and put it together.
+</subagent_system>`;
 }
 
 /** Makes text harmless inside the prompt's tags. */
@@ -58,13 +96,19 @@ const NOT_INTERACTIVE = `<clarification_system>
 Nobody can answer questions during this run. Decide sensibly, and say in the answer what you assumed.
 </clarification_system>`;
 
-function workingDirectory({ canExecute, pathStyle }: PromptOptions): string {
+const HAND_OVER =
+  'Put every file that the user should get here, then call present_files; nothing else shows a file to the user.';
+
+function workingDirectory(
+  { canExecute, pathStyle }: Pick<PromptOptions, 'canExecute' | 'pathStyle'>,
+  handOver = HAND_OVER,
+): string {
   const virtual = pathStyle === 'virtual';
   const root = virtual ? '/mnt/user-data/' : '../';
   const folders = [
     `- ${root}uploads: files from the user. Read them; never change them.`,
     `- ${virtual ? `${root}workspace` : 'the workspace'}: your place for drafts, scripts and intermediate files.`,
-    `- ${root}outputs: finished files. Put every file that the user should get here, then call present_files; nothing else shows a file to the user.`,
+    `- ${root}outputs: finished files. ${handOver}`,
   ];
   const paths = virtual
     ? 'Use these absolute paths in all tools and commands.'

@@ -88,7 +88,7 @@ async function runCall(
       if (stored !== null) return messageOf(stored);
       begun = true;
     }
-    const ran = await invoke(tool, request, args, call, config);
+    const ran = await invoke(tool, request, args, call, task, config);
     return asResult(ran, call, task);
   };
 
@@ -167,6 +167,7 @@ async function invoke(
   request: ToolRequest,
   args: Record<string, unknown>,
   call: ToolCall,
+  task: ToolTask,
   config: NodeConfig,
 ): Promise<unknown> {
   const direct = directBody(tool);
@@ -174,6 +175,7 @@ async function invoke(
   if (direct !== null)
     return direct(args, {
       toolCallId: call.id ?? '',
+      task,
       ...(config.configurable === undefined ? {} : { configurable: config.configurable }),
       ...(config.signal === undefined ? {} : { signal: config.signal }),
       ...(config.context === undefined ? {} : { context: config.context as Record<string, unknown> }),

@@ -90,7 +90,8 @@ export interface Slot {
 }
 
 const REFUSED: Readonly<Record<Refusal, string>> = {
-  rejected: 'All sub-agents of this server are at work, and it does not queue more. Do the work yourself, or try later.',
+  rejected:
+    'All sub-agents of this server are at work, and it does not queue more. Do the work yourself, or try later.',
   queue_full: 'Too many sub-agents are waiting on this server already. Do the work yourself, or try later.',
   queue_timeout: 'No sub-agent became free in time. Do the work yourself, or try later.',
   aborted: 'The wait for a sub-agent was stopped.',
@@ -121,7 +122,7 @@ export class Capacity {
     const outcome = Promise.withResolvers<Refusal | null>();
     this.#waiters.set(id, { admit: () => outcome.resolve(null), refuse: outcome.resolve });
     this.#apply({ kind: 'request', id });
-    const onAbort = (): void => this.#apply({ kind: 'leave', id, reason: 'aborted' });
+    const onAbort = (): void => void this.#apply({ kind: 'leave', id, reason: 'aborted' });
     const timer = new AbortController();
     if (this.#state.waiting.includes(id)) {
       signal.addEventListener('abort', onAbort, { once: true });
@@ -135,7 +136,7 @@ export class Capacity {
       if (refusal === 'aborted') signal.throwIfAborted();
       if (refusal !== null)
         throw new ReindeerError('over_capacity', REFUSED[refusal], { retryable: true, detail: { reason: refusal } });
-      return { release: () => this.#apply({ kind: 'release', id }) };
+      return { release: () => void this.#apply({ kind: 'release', id }) };
     } finally {
       signal.removeEventListener('abort', onAbort);
       timer.abort(new ReindeerError('aborted', 'The wait is over.'));
@@ -146,9 +147,13 @@ export class Capacity {
   configure(limits: CapacityLimits): void {
     const { effects } = this.#apply({ kind: 'configure', limits });
     if (effects.some((effect) => effect.kind === 'busy'))
-      throw new ReindeerError('conflict', 'The limits of sub-agents can change only while none is at work or waiting.', {
-        retryable: true,
-      });
+      throw new ReindeerError(
+        'conflict',
+        'The limits of sub-agents can change only while none is at work or waiting.',
+        {
+          retryable: true,
+        },
+      );
   }
 
   #apply(event: CapacityEvent): CapacityStep {

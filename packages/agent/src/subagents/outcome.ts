@@ -1,4 +1,4 @@
-import type { BaseMessage } from '@langchain/core/messages';
+import type { BaseMessage, UsageMetadata } from '@langchain/core/messages';
 import { isAi, textOf } from '../loop/messages.ts';
 import { ERROR_FALLBACK } from '../middleware/llm-errors.ts';
 import { withoutHostDetails } from '../tools/error-text.ts';
@@ -31,7 +31,10 @@ export function outcomeOf(messages: readonly BaseMessage[], error: unknown, guar
     status: 'failed',
     stopReason,
     result: '',
-    error: stopReason === null ? 'The sub-agent ended without an answer.' : `The sub-agent was stopped (${stopReason}) before it had an answer.`,
+    error:
+      stopReason === null
+        ? 'The sub-agent ended without an answer.'
+        : `The sub-agent was stopped (${stopReason}) before it had an answer.`,
   };
 }
 
@@ -56,8 +59,9 @@ export function usageOf(messages: readonly BaseMessage[]): SubagentUsage {
   let output = 0;
   for (const message of messages) {
     if (!isAi(message)) continue;
-    input += message.usage_metadata?.input_tokens ?? 0;
-    output += message.usage_metadata?.output_tokens ?? 0;
+    const usage = message.usage_metadata as UsageMetadata | undefined;
+    input += usage?.input_tokens ?? 0;
+    output += usage?.output_tokens ?? 0;
   }
   return { input_tokens: input, output_tokens: output, total_tokens: input + output };
 }

@@ -53,10 +53,18 @@ function stepOf(message: BaseMessage, id: string): Step {
     ...(cut ? { truncated: true } : {}),
   };
   if (isTool(message))
-    return { ...base, name: message.name ?? '', tool_call_id: message.tool_call_id, status: message.status ?? 'success' };
+    return {
+      ...base,
+      name: message.name ?? '',
+      tool_call_id: message.tool_call_id,
+      status: message.status ?? 'success',
+    };
   const calls = isAi(message) ? (message.tool_calls ?? []) : [];
   if (calls.length === 0) return base;
-  return { ...base, tool_calls: calls.map((call) => ({ name: call.name, id: call.id ?? null, ...argumentsOf(call.args) })) };
+  return {
+    ...base,
+    tool_calls: calls.map((call) => ({ name: call.name, id: call.id ?? null, ...argumentsOf(call.args) })),
+  };
 }
 
 /** Small arguments stay an object; long ones become cut text. */

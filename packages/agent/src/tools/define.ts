@@ -12,6 +12,10 @@ export interface ToolContext {
   readonly scope: AttemptScope;
   readonly callId: string;
   readonly signal: AbortSignal | undefined;
+  /** Which call this is, as the journal knows it: the message that asks and the place in it. */
+  readonly call: { readonly messageId: string; readonly index: number };
+  /** LangGraph's configuration of the task. */
+  readonly configurable: Readonly<Record<string, unknown>>;
   /** Options of the run, e.g. `disable_clarification`. */
   readonly runContext: Readonly<Record<string, unknown>>;
   /** The thread's sandbox, acquired at first use. */
@@ -24,6 +28,8 @@ export interface ToolDefinition<Schema extends z.ZodObject> {
   readonly schema: Schema;
   /** May run again after a crash left its outcome unknown: it only reads. */
   readonly repeatable: boolean;
+  /** Goes on at durable state of its own when it is begun again after a crash (D7). */
+  readonly resumable?: boolean;
   /** Values that may not appear in a result (SAFE-4). */
   readonly secrets?: readonly string[];
   /** Answers text, or a command that also changes the state. A failure that the model should read is thrown by `failed`. */
@@ -40,7 +46,7 @@ export function failed(message: string): never {
  * failed. Expected failures become `Error:` text here; anything else is left to the tool error handling.
  */
 export function defineTool<Schema extends z.ZodObject>(definition: ToolDefinition<Schema>): StructuredToolInterface {
-  const { name, description, schema, repeatable, secrets = [], run } = definition;
+  const { name, description, schema, repeatable, resumable = false, secrets = [], run } = definition;
   const body = async (args: z.infer<Schema>, config: CallConfig): Promise<ToolMessage | Command> => {
     const scope = scopeOf(config);
     const callId = config.toolCallId ?? config.toolCall?.id ?? '';
@@ -57,6 +63,8 @@ export function defineTool<Schema extends z.ZodObject>(definition: ToolDefinitio
         scope,
         callId,
         signal: config.signal,
+        call: config.task ?? { messageId: callId, index: 0 },
+        configurable: config.configurable ?? {},
         runContext: config.context ?? {},
         sandbox: () => scope.sandbox(),
       });
@@ -71,7 +79,7 @@ export function defineTool<Schema extends z.ZodObject>(definition: ToolDefinitio
     name,
     description,
     schema,
-    metadata: { repeatable, abortable: true },
+    metadata: { repeatable, resumable, abortable: true },
     func: (args: unknown, _manager: unknown, config: unknown) => body(args as z.infer<Schema>, config as CallConfig),
   } as never);
   return Object.assign(made, { [DIRECT]: body }) as unknown as StructuredToolInterface;
@@ -90,6 +98,8 @@ export interface CallConfig {
   readonly configurable?: Record<string, unknown>;
   readonly context?: Record<string, unknown>;
   readonly toolCallId?: string;
+  /** The loop's key of the call; a caller outside of the loop has none. */
+  readonly task?: { readonly messageId: string; readonly index: number };
   readonly toolCall?: { readonly id?: string };
   readonly signal?: AbortSignal;
 }

@@ -3,7 +3,7 @@ import type {
   AttemptJournal,
   Effects,
   FactBody,
-  Fenced,
+  JournalBegin,
   Json,
   Packed,
   Run,
@@ -12,15 +12,19 @@ import type {
   ToolCallKey,
 } from '@reindeer/protocol';
 import { NO_USAGE, ReindeerError } from '@reindeer/protocol';
-import { retry } from '../common/retry.ts';
+import type { LeaseKeeper } from '../leases/keeper.ts';
 import { Packer } from '../saver/index.ts';
 import type { TokenHub } from '../stream/token-hub.ts';
+import { OrderedTokens } from '../writes/ordered-tokens.ts';
+import { WriteQueue } from '../writes/write-queue.ts';
 import { FactRecorder } from './fact-recorder.ts';
 import type { LocalRun } from './local-run.ts';
 import type { RunParts } from './ports.ts';
 
 /** Task names kept per attempt: a step's tasks are named right before their writes are stored. */
 const TASK_NAMES = 4_096;
+
+export type AttemptParts = RunParts & { readonly keeper: Pick<LeaseKeeper, 'check'> };
 
 /** One attempt of a run as its graph sees it. Everything on it is fenced by the attempt's token. */
 export class Attempt implements AttemptContext {
@@ -32,19 +36,31 @@ export class Attempt implements AttemptContext {
   readonly tokens: TokenSink;
   readonly recorder: FactRecorder;
   readonly packer = new Packer();
+  /** What the attempt writes, on its way to the stores. */
+  readonly writes: WriteQueue;
   readonly #tasks = new Map<string, string>();
   #usage: TokenUsage = NO_USAGE;
   #stopReason: string | null = null;
   #failure: string | null = null;
 
-  constructor(parts: RunParts, local: LocalRun, run: Run, hub: TokenHub) {
+  constructor(parts: AttemptParts, local: LocalRun, run: Run, hub: TokenHub) {
     this.run = run;
     this.attempt = run.attempt;
     this.signal = local.signal;
     this.effects = local.effects;
-    this.tokens = hub;
-    this.journal = new FencedJournal(parts, local, run, this.packer);
+    const { writeTries, writeBackoffMs } = parts.settings;
+    this.writes = new WriteQueue({
+      stores: parts.stores,
+      clock: parts.surroundings.clock,
+      plan: { tries: writeTries, backoffMs: writeBackoffMs },
+      onFenced: () => local.stop({ kind: 'fenced' }),
+      onStored: (stored) => tokens.release(stored),
+    });
+    const tokens = new OrderedTokens(hub, this.writes);
+    this.tokens = tokens;
+    this.journal = new FencedJournal(parts, local, run, this.packer, this.writes);
     this.recorder = new FactRecorder({
+      writes: this.writes,
       log: parts.stores.log,
       surroundings: parts.surroundings,
       fence: local.fence,
@@ -53,8 +69,8 @@ export class Attempt implements AttemptContext {
     });
   }
 
-  emit(data: Json, ns: readonly string[] = []): void {
-    this.record({ kind: 'custom', ns: ns.join('|'), data });
+  emit(data: Json, ns: readonly string[] = [], key?: string): void {
+    this.record({ kind: 'custom', ns: ns.join('|'), data }, key);
   }
 
   /** A fact of this attempt; refused silently once the run is fenced. */
@@ -101,78 +117,80 @@ export class Attempt implements AttemptContext {
 }
 
 /**
- * The tool journal under an attempt's token (D7). A call that cannot be journalled never starts; a fenced answer stops the run. A finish
- * whose answer was lost is repeated: the store keeps the first result.
+ * The tool journal under an attempt's token (D7). An effect starts behind its entry and behind everything that the attempt wrote before
+ * it; a call that cannot be journalled never starts. The end of a call that this attempt began is sent and not waited for: what the
+ * step writes after it is stored behind it.
  */
 class FencedJournal implements AttemptJournal {
-  readonly #parts: RunParts;
+  readonly #parts: AttemptParts;
   readonly #local: LocalRun;
   readonly #run: Run;
   readonly #packer: Packer;
+  readonly #writes: WriteQueue;
+  /** Calls that this attempt began and that have not ended: the first end of each is the one that the store will keep. */
+  readonly #begun = new Set<string>();
 
-  constructor(parts: RunParts, local: LocalRun, run: Run, packer: Packer) {
+  constructor(parts: AttemptParts, local: LocalRun, run: Run, packer: Packer, writes: WriteQueue) {
     this.#parts = parts;
     this.#local = local;
     this.#run = run;
     this.#packer = packer;
+    this.#writes = writes;
   }
 
-  async begin(call: Parameters<AttemptJournal['begin']>[0]): ReturnType<AttemptJournal['begin']> {
+  async begin(call: Parameters<AttemptJournal['begin']>[0]): Promise<JournalBegin> {
     if (this.#local.effects.closed) {
       throw new ReindeerError('aborted', `Not started, because the run is stopping: ${call.name}`);
     }
-    const { clock } = this.#parts.surroundings;
     // Safe to repeat: a begin under the same token is the same begin.
-    const answer = await this.#repeat(() =>
-      this.#parts.stores.journal.begin({
+    const answer = (await this.#writes.settle({
+      kind: 'begin',
+      input: {
         fence: this.#local.fence,
         key: this.#key(call),
         toolCallId: call.toolCallId,
         name: call.name,
         attempt: this.#run.attempt,
         again: call.again,
-        now: clock.now(),
-      }),
-    );
-    if (answer.outcome === 'fenced') this.#fenced();
+        now: this.#parts.surroundings.clock.now(),
+      },
+    })) as JournalBegin;
+    // However long the answer took: nothing begins under a lease that has run out (RL-04).
+    this.#parts.keeper.check(this.#local.fence);
+    this.#local.signal.throwIfAborted();
+    if (answer.outcome === 'begin') this.#begun.add(nameOf(call));
     return answer;
   }
 
   async finish(call: Parameters<AttemptJournal['finish']>[0]): Promise<unknown> {
-    const { clock } = this.#parts.surroundings;
     const result = this.#packer.pack(call.result);
-    const answer: Fenced<{ readonly result: Packed }> = await this.#repeat(() =>
-      this.#parts.stores.journal.finish({
+    const write = {
+      kind: 'finish' as const,
+      input: {
         fence: this.#local.fence,
         key: this.#key(call),
         outcome: call.outcome,
         result,
-        now: clock.now(),
-      }),
-    );
-    if (answer.outcome === 'fenced') return this.#fenced();
-    if (answer.result.json !== result.json) return this.#packer.unpack(answer.result);
-    // The store has these bodies now: the step's own writes need not carry them again.
+        now: this.#parts.surroundings.clock.now(),
+      },
+    };
+    const isFirst = this.#begun.delete(nameOf(call));
+    const sent = isFirst ? this.#writes.send(write) : this.#writes.settle(write);
+    // The step's own writes come behind this one: they need not carry these bodies again.
     this.#packer.markStored(result.messages);
-    return call.result;
+    const answer = await sent;
+    if (answer === undefined || !('result' in answer) || answer.result.json === result.json) return call.result;
+    return this.#packer.unpack(answer.result);
   }
 
   unpack(packed: Packed): unknown {
     return this.#packer.unpack(packed);
   }
 
-  #repeat<T>(work: () => Promise<T>): Promise<T> {
-    const { writeTries, writeBackoffMs } = this.#parts.settings;
-    const plan = { tries: writeTries, backoffMs: writeBackoffMs };
-    return retry(this.#parts.surroundings.clock, plan, work, () => this.#local.fenced);
-  }
-
   #key(call: { readonly messageId: string; readonly index: number }): ToolCallKey {
     return { threadId: this.#run.threadId, messageId: call.messageId, index: call.index };
   }
-
-  #fenced(): never {
-    this.#local.stop({ kind: 'fenced' });
-    throw new ReindeerError('fenced', 'The run is held by somebody else now; this attempt ends.');
-  }
 }
+
+const nameOf = (call: { readonly messageId: string; readonly index: number }): string =>
+  `${call.messageId}#${call.index}`;

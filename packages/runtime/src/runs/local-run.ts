@@ -73,10 +73,11 @@ export class LocalRun {
     if (this.#reason === null || (reason.kind === 'fenced' && !this.fenced)) this.#reason = reason;
     this.effects.close();
     if (this.#controller.signal.aborted) return;
+    const detail = { stop: reason.kind };
     this.#controller.abort(
       reason.kind === 'fenced'
-        ? new ReindeerError('fenced', 'The run is held by somebody else now.')
-        : new ReindeerError('aborted', `The run is stopping: ${reason.kind}.`),
+        ? new ReindeerError('fenced', 'The run is held by somebody else now.', { detail })
+        : new ReindeerError('aborted', `The run is stopping: ${reason.kind}.`, { detail }),
     );
   }
 

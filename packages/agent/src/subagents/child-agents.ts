@@ -1,0 +1,68 @@
+import { SystemMessage } from '@langchain/core/messages';
+import type { StructuredToolInterface } from '@langchain/core/tools';
+import { ReindeerError, type Surroundings } from '@reindeer/protocol';
+import type { HistoryLimits } from '../history/canonicalise.ts';
+import { subagentPrompt } from '../lead/prompt.ts';
+import { type CompiledGraph, compileGraph, createLoop, type Loop } from '../loop/loop.ts';
+import type { Middleware } from '../loop/middleware.ts';
+import { threadChannels } from '../loop/thread-channels.ts';
+import { type LlmCallSettings, llmErrorsMiddleware } from '../middleware/llm-errors.ts';
+import { checkOrder } from '../middleware/order.ts';
+import { sandboxMiddleware } from '../middleware/sandbox.ts';
+import { terminalResponseMiddleware } from '../middleware/terminal-response.ts';
+import { toolErrorsMiddleware } from '../middleware/tool-errors.ts';
+import { approvalGuard } from './approval-guard.ts';
+import { subagentBudget } from './budget.ts';
+import type { SubagentType } from './settings.ts';
+import { mayUse } from './types.ts';
+
+export interface ChildAgentParts {
+  /** The tools of the lead agent, of which each type gets its share. */
+  readonly tools: readonly StructuredToolInterface[];
+  /** The lead agent's own middleware, which counts for delegated work too (MW-36). */
+  readonly middleware: readonly Middleware[];
+  readonly approvals: readonly string[];
+  readonly llmCall: LlmCallSettings;
+  readonly history: HistoryLimits;
+  readonly canExecute: boolean;
+  readonly pathStyle: 'virtual' | 'relative';
+  readonly surroundings: Surroundings;
+}
+
+export interface ChildAgent {
+  readonly loop: Loop;
+  readonly compiled: CompiledGraph;
+}
+
+/**
+ * The agent of a type: the lead agent's loop and its safe-guards with another prompt, fewer tools and a budget; no title, no uploads, no
+ * questions to the user (MW-36).
+ */
+export function childAgent(type: SubagentType, parts: ChildAgentParts): ChildAgent {
+  const { surroundings, canExecute, pathStyle } = parts;
+  const systemMessage = new SystemMessage(
+    subagentPrompt({ name: type.name, instructions: type.systemPrompt, canExecute, pathStyle }),
+  );
+  const middleware: Middleware[] = [
+    sandboxMiddleware(),
+    llmErrorsMiddleware(parts.llmCall, surroundings),
+    toolErrorsMiddleware(),
+    approvalGuard(parts.approvals),
+    ...parts.middleware,
+    subagentBudget(type),
+    terminalResponseMiddleware(),
+  ];
+  checkOrder(middleware);
+  const loop = createLoop({
+    channels: threadChannels(surroundings.random),
+    middleware,
+    tools: parts.tools.filter((tool) => mayUse(type, tool.name)),
+    random: surroundings.random,
+    historyLimits: parts.history,
+    request(scope, _runtime, tools) {
+      if (scope.model === null) throw new ReindeerError('internal', 'The sub-agent has no model.');
+      return { model: scope.model, systemMessage, tools };
+    },
+  });
+  return { loop, compiled: compileGraph(loop, `subagent-${type.name}`) };
+}
