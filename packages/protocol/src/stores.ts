@@ -215,6 +215,8 @@ export interface RunStore {
   active(threadId: string): Promise<readonly Run[]>;
   /** Ends a reservation by deleting its row. */
   release(fence: Fence): Promise<Fenced<object>>;
+  /** Gives back a right that nobody acts under: the lease goes, the row stays as it is, and any process may claim it at once. */
+  relinquish(fence: Fence): Promise<Fenced<object>>;
   /** Removes an acknowledged run of kind `run` (its facts stay). */
   remove(input: { runId: string; userId: string }): Promise<'removed' | 'active' | 'not_found'>;
 }

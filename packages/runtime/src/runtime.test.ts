@@ -1,5 +1,6 @@
+import { MemoryDatabase } from '@reindeer/database';
 import type { StreamItem } from '@reindeer/protocol';
-import { deferred, flush, verifies, withFaults } from '@reindeer/testkit';
+import { deferred, flush, testSurroundings, verifies, withFaults } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { collect, gated, USER, world } from './testing/world.ts';
 
@@ -130,6 +131,79 @@ describe('starting and stopping', () => {
     await stopped;
     const runs = await w.stores.runs.list({ threadId: 'thread-1', userId: USER, status: null, limit: 5, offset: 0 });
     expect(runs).toMatchObject([{ status: 'interrupted', acknowledged: true }]);
+  });
+
+  test('a reservation that crosses the stop does nothing, and its slot is free again', verifies('GW-20'), async () => {
+    const answer = deferred();
+    let admissions = 0;
+    const w = world({
+      stores: (stores) =>
+        withFaults(stores, ({ method }) => {
+          if (method !== 'admit') return null;
+          admissions += 1;
+          return admissions === 2 ? { delayAfter: answer.promise } : null;
+        }),
+    });
+    await w.runtime.start();
+    await w.ended(await w.admitted());
+    const crossing = expect(
+      w.runtime.threads.updateState({
+        threadId: 'thread-1',
+        userId: USER,
+        values: { title: 'late' },
+        checkpointId: null,
+        asNode: null,
+      }),
+    ).rejects.toMatchObject({ code: 'shutting_down' });
+    await flush();
+    const stopped = w.runtime.stop({ drainMs: 1_000, hardMs: 2_000 });
+    await w.surroundings.clock.advance(5_000);
+    await stopped;
+    answer.resolve();
+    await crossing;
+    expect(await w.stores.runs.active('thread-1')).toEqual([]);
+    const state = await w.stores.checkpoints.load({ threadId: 'thread-1', ns: '', checkpointId: null });
+    expect(state?.channels.find(({ name }) => name === 'title')).toBeUndefined();
+  });
+
+  test('a claim that crosses the stop starts nothing here, and a peer has it at once', async () => {
+    const database = new MemoryDatabase(testSurroundings({ seed: 7 }).random);
+    const answer = deferred();
+    const g = gated();
+    const a = world({ script: g.script, database, settings: { instanceId: 'a' } });
+    const { clock } = a.surroundings;
+    let calls = 0;
+    const b = world({
+      database,
+      clock,
+      seed: 2,
+      settings: { instanceId: 'b', deadOwners: ['a'] },
+      script: {
+        model: () => {
+          calls += 1;
+          return { text: 'too late' };
+        },
+      },
+      stores: (stores) =>
+        withFaults(stores, ({ method }) => (method === 'claimOrphans' ? { delayAfter: answer.promise } : null)),
+    });
+    await a.runtime.start();
+    const run = await a.admitted();
+    await g.asked;
+    const starting = b.runtime.start();
+    await flush();
+    const stopped = b.runtime.stop({ drainMs: 0, hardMs: 0 });
+    answer.resolve();
+    await Promise.all([starting, stopped]);
+    await flush();
+    expect(calls).toBe(0);
+    expect(b.runtime.stats()).toEqual({ held: 0, leases: 0, streams: 0 });
+    const c = world({ database, clock, seed: 3, settings: { instanceId: 'c' } });
+    await c.runtime.start();
+    expect(await c.ended(run)).toMatchObject({ status: 'success', attempt: 2 });
+    await c.runtime.stop();
+    await clock.advance(20_000);
+    await a.runtime.stop();
   });
 
   test(

@@ -34,6 +34,21 @@ describe('the registry of live effects', () => {
     expect(started).toBe(false);
   });
 
+  test('the right is looked at right before each start', verifies('RL-04'), async () => {
+    let stands = true;
+    const effects: EffectsRegistry = new EffectsRegistry(testSurroundings().clock, () => {
+      if (!stands) effects.close();
+    });
+    expect(await effects.track('one', async () => 'done')).toBe('done');
+    stands = false;
+    let started = false;
+    const refused = effects.track('two', async () => {
+      started = true;
+    });
+    await expect(refused).rejects.toMatchObject({ code: 'aborted' });
+    expect(started).toBe(false);
+  });
+
   test('waiting is bounded and names what still runs', async () => {
     const { clock } = testSurroundings();
     const effects = new EffectsRegistry(clock);

@@ -11,6 +11,7 @@ import { Bell, settledWithin } from '../common/waiting.ts';
  */
 export class EffectsRegistry implements Effects {
   readonly #clock: Clock;
+  readonly #check: () => void;
   readonly #live = new Map<number, string>();
   /** Rings when nothing is alive any more, and when nobody is to wait any longer. */
   readonly #news = new Bell();
@@ -18,11 +19,15 @@ export class EffectsRegistry implements Effects {
   #next = 1;
   #closed = false;
 
-  constructor(clock: Clock) {
+  /** @param check looks whether the right still stands, and closes this registry when it does not. Called right before each start. */
+  constructor(clock: Clock, check: () => void = () => undefined) {
     this.#clock = clock;
+    this.#check = check;
   }
 
   async track<T>(name: string, work: () => Promise<T>): Promise<T> {
+    // After a long pause of the process an answer may arrive before the timer that watches the lease (RL-04).
+    if (!this.#closed) this.#check();
     if (this.#closed) throw new ReindeerError('aborted', `Not started, because the run is stopping: ${name}`);
     const id = this.#next;
     this.#next += 1;

@@ -199,6 +199,29 @@ describe('the lease keeper', () => {
     await s.keeper.stop();
   });
 
+  test('whoever is about to act may ask before the watch does', verifies('RL-04'), async () => {
+    const s = scene();
+    s.hold('a');
+    s.clock.skip(11_999);
+    s.keeper.check({ runId: 'a', token: 't' });
+    expect(s.events).toEqual([]);
+    s.clock.skip(1);
+    s.keeper.check({ runId: 'a', token: 'other' });
+    expect(s.events).toEqual([]);
+    s.keeper.check({ runId: 'a', token: 't' });
+    s.keeper.check({ runId: 'a', token: 't' });
+    expect(s.events).toEqual(['a lost deadline']);
+  });
+
+  test('nothing is held after the stop', async () => {
+    const s = scene();
+    s.keeper.start();
+    await s.keeper.stop();
+    s.hold('a');
+    expect(s.events).toEqual(['a lost deadline']);
+    expect(s.keeper.runIds).toEqual([]);
+  });
+
   test('what was given back hears nothing of a late refusal', verifies('RA-26'), async () => {
     const s = scene();
     s.hold('a');

@@ -64,13 +64,27 @@ export class LeaseKeeper {
 
   /**
    * Takes charge of a lease that was just granted. `grantedAt`: monotonic time at which it was *asked for*, in milliseconds.
-   * A holder of an older token of the same run is lost.
+   * A holder of an older token of the same run is lost; after the stop, so is this one.
    */
   hold(fence: Fence, grantedAt: number, listener: LeaseListener): void {
+    if (this.#stopped.signal.aborted) {
+      listener.onLost('deadline');
+      return;
+    }
     const before = this.#held.get(fence.runId);
     this.#held.set(fence.runId, { fence, listener, deadline: grantedAt + this.#settings.leaseMs });
     before?.listener.onLost('refused');
     this.#watch?.abort(NOT_NEEDED);
+  }
+
+  /**
+   * Looks at one holder's deadline now, and tells it when it has passed. For whoever is about to act, or has just heard from the store:
+   * a process that was stopped for a while may hear answers before the watch's timer.
+   */
+  check(fence: Fence): void {
+    const held = this.#held.get(fence.runId);
+    if (held === undefined || held.fence.token !== fence.token) return;
+    if (this.#surroundings.clock.monotonic() >= held.deadline) this.#lose(held, 'deadline');
   }
 
   /** The right was given back, finalized or given up. */

@@ -1,6 +1,6 @@
 import { openMemory } from '@reindeer/database';
 import type { Admission, RunStore } from '@reindeer/protocol';
-import { deferred, testSurroundings, verifies } from '@reindeer/testkit';
+import { deferred, flush, testSurroundings, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { request } from '../testing/world.ts';
 import { type ClaimedRun, Recovery } from './recovery.ts';
@@ -133,6 +133,7 @@ describe('recovery', () => {
           calls += 1;
           return answer.promise;
         },
+        relinquish: (fence) => s.stores.runs.relinquish(fence),
       },
     });
     one.recovery.start();
@@ -152,7 +153,10 @@ describe('recovery', () => {
     await s.admit('a', 'dead');
     let down = true;
     const one = s.recovery('one', {
-      runs: { claimOrphans: (input) => (down ? Promise.reject(new Error('down')) : s.stores.runs.claimOrphans(input)) },
+      runs: {
+        claimOrphans: (input) => (down ? Promise.reject(new Error('down')) : s.stores.runs.claimOrphans(input)),
+        relinquish: (fence) => s.stores.runs.relinquish(fence),
+      },
     });
     one.recovery.start();
     await s.clock.advance(20_000);
@@ -161,5 +165,31 @@ describe('recovery', () => {
     await s.clock.advance(2_000);
     expect(one.ids()).toEqual(['a']);
     await one.recovery.stop();
+  });
+
+  test('a claim that is answered after the stop is given back, and another process has it at once', async () => {
+    const s = scene();
+    await s.admit('a', 'dead');
+    await s.clock.advance(16_000);
+    const held = deferred();
+    const late = s.recovery('one', {
+      runs: {
+        claimOrphans: async (input) => {
+          const claimed = await s.stores.runs.claimOrphans(input);
+          await held.promise;
+          return claimed;
+        },
+        relinquish: (fence) => s.stores.runs.relinquish(fence),
+      },
+    });
+    const sweeping = late.recovery.sweep();
+    await flush();
+    const stopped = late.recovery.stop();
+    held.resolve();
+    await Promise.all([sweeping, stopped]);
+    expect(late.ids()).toEqual([]);
+    const other = s.recovery('two');
+    expect(await other.recovery.sweep()).toBe(1);
+    expect(other.ids()).toEqual(['a']);
   });
 });

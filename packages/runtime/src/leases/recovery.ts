@@ -1,4 +1,4 @@
-import type { Run, RunStore, Surroundings } from '@reindeer/protocol';
+import type { Fence, Run, RunStore, Surroundings } from '@reindeer/protocol';
 import { newToken } from '@reindeer/protocol';
 
 export interface RecoverySettings {
@@ -25,11 +25,13 @@ const CLAIM = 64;
  * claim is one conditional statement, so two sweeping instances never both get a row (RL-18), and a row that was renewed is
  * never taken (RL-19). What this process holds is left alone (RL-20).
  *
+ * Nothing is taken over after `stop`: what a late answer brings is given back.
+ *
  * One sweep at a time: a call during a sweep gets that sweep, and one more follows (RL-10). A failure of one recovered run is
  * logged and stops nothing (RL-24).
  */
 export class Recovery {
-  readonly #runs: Pick<RunStore, 'claimOrphans'>;
+  readonly #runs: Pick<RunStore, 'claimOrphans' | 'relinquish'>;
   readonly #surroundings: Surroundings;
   readonly #settings: RecoverySettings;
   readonly #held: () => readonly string[];
@@ -39,7 +41,7 @@ export class Recovery {
   #loop: Promise<void> | null = null;
 
   constructor(parts: {
-    runs: Pick<RunStore, 'claimOrphans'>;
+    runs: Pick<RunStore, 'claimOrphans' | 'relinquish'>;
     surroundings: Surroundings;
     settings: RecoverySettings;
     /** Run ids that this process holds. */
@@ -108,10 +110,23 @@ export class Recovery {
         now,
       });
       for (const { run } of claimed) seen.add(run.runId);
-      for (const { run, token } of claimed) await this.#handOver({ run, token, grantedAt });
+      for (const { run, token } of claimed) {
+        if (this.#stopped.signal.aborted) await this.#giveBack({ runId: run.runId, token });
+        else await this.#handOver({ run, token, grantedAt });
+      }
       if (claimed.length < CLAIM) break;
     }
     return seen.size;
+  }
+
+  /** A claim that was answered after the stop: nobody works on it here, so any other process may have it at once. */
+  async #giveBack(fence: Fence): Promise<void> {
+    await this.#runs.relinquish(fence).catch((error: unknown) => {
+      this.#surroundings.logger.warn('a claim was not given back; its lease runs out', {
+        runId: fence.runId,
+        error: String(error),
+      });
+    });
   }
 
   async #handOver(claimed: ClaimedRun): Promise<void> {

@@ -1,6 +1,7 @@
 import type { CancelAction, CancelResult, Run, RunService, RunStore } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
 import { NOT_NEEDED, settledWithin, unlessAborted } from '../common/waiting.ts';
+import { shuttingDown } from './admission.ts';
 import { wasCancelled } from './ending.ts';
 import type { LocalRun } from './local-run.ts';
 import type { WorkerParts } from './worker.ts';
@@ -44,7 +45,7 @@ async function cancel(parts: WorkerParts, input: CancelInput, over: AbortSignal)
   const { stores, registry } = parts;
   const { runId, wait } = input;
   // A run of this process is known without the store, and can be stopped without it.
-  const found = registry.get(runId)?.run ?? (await stores.runs.get(runId));
+  const found = registry.get(runId)?.run ?? (await answered(parts, stores.runs.get(runId), over));
   if (found === null || !belongs(found, input)) return { outcome: 'not_found' };
   const first = await firstTry(parts, input, over);
   if (first.outcome === 'not_found') return first;
@@ -99,16 +100,30 @@ async function firstTry(
     local?.stop({ kind: 'cancelled', action: input.action });
   }
   try {
-    const answer = await unlessAborted(asking, over);
+    const answer = await answered(parts, asking, over);
     if (answer.outcome === 'recorded') adoptFirst(local, answer);
     return answer;
   } catch (error) {
-    asking.catch(() => undefined);
     logger.warn('a cancel could not be recorded; a run of this process is stopped all the same', {
       runId: input.runId,
       error: String(error),
     });
     return { outcome: 'unknown', error };
+  }
+}
+
+/** What the store answers, unless that takes too long. */
+async function answered<T>(parts: WorkerParts, answer: Promise<T>, over: AbortSignal): Promise<T> {
+  try {
+    return await unlessAborted(answer, over);
+  } catch (error) {
+    answer.catch(() => undefined);
+    if (!over.aborted) throw error;
+    if (parts.streams.over.aborted) throw shuttingDown();
+    throw new ReindeerError('store_unavailable', 'The store did not answer in time; try again in a moment.', {
+      cause: error,
+      retryable: true,
+    });
   }
 }
 

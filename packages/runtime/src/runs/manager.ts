@@ -93,6 +93,11 @@ export class RunManager {
       await this.#parts.stores.runs.release(fence);
       return;
     }
+    if (this.#admissions.refusing) {
+      // Claimed while the stop began: another process may have it at once.
+      await this.#parts.stores.runs.relinquish(fence);
+      return;
+    }
     this.#parts.surroundings.logger.info('a run without a holder is taken over', {
       runId: run.runId,
       threadId: run.threadId,
@@ -135,7 +140,7 @@ export class RunManager {
 
   #attach(run: Run, fence: Fence, grantedAt: number, recovered: boolean): void {
     this.#order += 1;
-    const effects = new EffectsRegistry(this.#parts.surroundings.clock);
+    const effects = new EffectsRegistry(this.#parts.surroundings.clock, () => this.#keeper.check(fence));
     const local = new LocalRun({ run, fence, effects, order: this.#order, recovered });
     this.#registry.add(local);
     this.#keeper.hold(fence, grantedAt, {

@@ -1,7 +1,7 @@
 import type { Fence, Run, RunKind, RunRequest } from '@reindeer/protocol';
 import { newId, ReindeerError } from '@reindeer/protocol';
 import type { LeaseKeeper } from '../leases/keeper.ts';
-import type { Admissions } from './admission.ts';
+import { type Admissions, shuttingDown } from './admission.ts';
 import type { RunParts } from './ports.ts';
 
 /** What a reservation's body gets: its fence, and a signal that fires when the right is lost (RA-25). */
@@ -69,6 +69,10 @@ export class Reservations {
     if (result.outcome === 'thread_not_found') return { outcome: 'not_found' };
     if (result.outcome === 'conflict') return { outcome: 'busy', active: result.active };
     const fence = { runId: result.run.runId, token: admitted.token };
+    if (this.#admissions.refusing) {
+      await this.#admissions.close(fence, kind);
+      throw shuttingDown();
+    }
     const lost = new AbortController();
     this.#keeper.hold(fence, admitted.grantedAt, {
       allowInterrupted: () => false,

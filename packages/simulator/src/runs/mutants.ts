@@ -42,6 +42,7 @@ const RUN_METHODS = [
   'list',
   'active',
   'release',
+  'relinquish',
   'remove',
 ] as const satisfies readonly (keyof RunStore)[];
 const CHECKPOINT_METHODS = [

@@ -151,6 +151,18 @@ export function leaseContract(factory: StoresFactory): void {
       expect(await s.a.runs.get(live.run.runId)).toMatchObject({ owner: 'host-1/live', status: 'running' });
     });
 
+    test('takes at once what its holder gave back, and nothing else of its', async () => {
+      const s = await scene();
+      const { run, fence } = await s.running({ threadId: 't1' });
+      await s.running({ threadId: 't2' });
+      const before = await s.picture();
+      expect(await s.a.runs.relinquish(fence)).toEqual({ outcome: 'ok' });
+      expect(await s.picture()).toEqual(before);
+      expect((await s.claim()).map((one) => one.run.runId)).toEqual([run.runId]);
+      expect(await s.a.runs.relinquish(fence)).toEqual({ outcome: 'fenced' });
+      expect(await s.claim()).toEqual([]);
+    });
+
     test('leaves alone what the caller holds itself', verifies('RL-20'), async () => {
       const s = await scene();
       const { run } = await s.running();
@@ -210,6 +222,7 @@ export function leaseContract(factory: StoresFactory): void {
         ]),
       ),
       release: (stores, fence) => stores.runs.release(fence),
+      relinquish: (stores, fence) => stores.runs.relinquish(fence),
       'log append': (stores, fence) =>
         stores.log.append({
           fence,
@@ -312,6 +325,7 @@ export function leaseContract(factory: StoresFactory): void {
           'checkpoint rollback',
           'thread delete',
           'release',
+          'relinquish',
         ])
           expect([name, await calls[name]?.(s.a, fence)]).toEqual([name, { outcome: 'fenced' }]);
         expect(await s.picture()).toEqual(before);

@@ -118,6 +118,13 @@ const CASES: readonly Case[] = [
     again: { outcome: 'fenced' },
   },
   {
+    method: 'runs.relinquish',
+    prepare: async (s) => {
+      const { fence } = await s.running();
+      return (stores) => stores.runs.relinquish(fence);
+    },
+  },
+  {
     method: 'runs.remove',
     prepare: async (s) => {
       const { run } = await s.ended('success');
