@@ -39,22 +39,40 @@ const text = (value: unknown): string => (typeof value === 'string' ? value : ''
 /**
  * The calls of a model message from all its views, each once: structured calls, invalid calls, the provider's raw calls, and
  * content blocks. Answers the message itself when its structured calls say everything, else a cleaned copy.
+ *
+ * @param taken ids of the calls of earlier messages; those of this one are added. Some providers count calls from zero in every
+ *   answer, and others refuse a request in which an id comes twice.
  */
-export function cleanedCalls(message: AIMessage, position: number): { message: AIMessage; calls: readonly Call[] } {
+export function cleanedCalls(
+  message: AIMessage,
+  position: number,
+  taken: Set<string>,
+): { message: AIMessage; calls: readonly Call[] } {
   const found = allViews(message);
-  const seen = new Set<string>();
+  const own = new Set<string>();
   let changed = found.length !== (message.tool_calls ?? []).length;
   const calls = found.map((call, index): Call => {
-    const usable = call.id !== '' && !seen.has(call.id);
-    const id = usable ? call.id : `call_${message.id ?? position}_${index}`;
-    seen.add(id);
+    const id = freeId(call.id, ownId(message.id ?? String(position), index), taken);
+    taken.add(id);
+    own.add(id);
     const name = call.name === '' ? UNKNOWN_TOOL : call.name;
     const args = isRecord(call.args) ? call.args : {};
     if (id !== call.id || name !== call.name || args !== call.args) changed = true;
     return { id, originalId: call.id, name, args, problem: call.problem };
   });
-  if (!changed && !hasForeignBlocks(message, seen)) return { message, calls };
+  if (!changed && !hasForeignBlocks(message, own)) return { message, calls };
   return { message: rewritten(message, calls), calls };
+}
+
+/** Letters that every provider takes, and no more than the 40 that OpenAI does, with room for `freeId`'s number. */
+const ownId = (messageId: string, index: number): string =>
+  `call_${messageId.replaceAll(/[^A-Za-z0-9_-]/g, '').slice(-26)}_${index}`;
+
+function freeId(wanted: string, other: string, taken: ReadonlySet<string>): string {
+  if (wanted !== '' && !taken.has(wanted)) return wanted;
+  let id = other;
+  for (let n = 2; taken.has(id); n += 1) id = `${other}_${n}`;
+  return id;
 }
 
 function allViews(message: AIMessage): Found[] {

@@ -23,6 +23,7 @@ const shape = (messages: readonly BaseMessage[]): string[] =>
 /** Everything that a strict provider checks, written apart from the code under test. */
 function problems(messages: readonly BaseMessage[]): string[] {
   const found: string[] = [];
+  const ids = new Set<unknown>();
   const first = messages.find((message) => message.type !== 'system');
   if (first !== undefined && first.type !== 'human') found.push(`starts with ${first.type}`);
   for (const [position, message] of messages.entries()) {
@@ -37,8 +38,9 @@ function problems(messages: readonly BaseMessage[]): string[] {
     if (message.type !== 'ai') continue;
     const { tool_calls: calls = [], content } = message as AIMessage;
     if (calls.length === 0 && message.text.trim() === '') found.push('empty ai');
-    if (new Set(calls.map((call) => call.id)).size !== calls.length) found.push('repeated id');
     for (const [index, call] of calls.entries()) {
+      if (ids.has(call.id)) found.push('repeated id');
+      ids.add(call.id);
       if (!call.id) found.push('no id');
       if (!call.name) found.push('no name');
       if (typeof call.args !== 'object' || call.args === null || Array.isArray(call.args)) found.push('no object');
@@ -107,7 +109,7 @@ describe('repairs', () => {
     ]);
   });
 
-  test('an id that a later turn uses again pairs within its own turn', verifies('MW-7'), () => {
+  test('an id that a later turn uses again pairs within its own turn, under an id of its own', verifies('MW-7'), () => {
     const fixed = canonicalise(
       [
         new HumanMessage('one'),
@@ -124,9 +126,31 @@ describe('repairs', () => {
       'ai  bash#x',
       expect.stringContaining('interrupted'),
       'human two',
-      'ai  bash#x',
-      'tool x: second',
+      'ai  bash#call_ai--x_0',
+      'tool call_ai--x_0: second',
     ]);
+  });
+
+  test('a provider that counts its calls from zero in every answer leaves a history that others accept', () => {
+    const history = [
+      new HumanMessage('go'),
+      ai('', ['bash', 'call_0'], ['ls', 'call_1']),
+      result('call_0'),
+      result('call_1'),
+      new AIMessage({
+        id: '7d3c0b52-5b0e-4a53-9a3e-3f4a6c9c7f10',
+        content: [{ type: 'tool_use', id: 'call_0', name: 'bash', input: {} }],
+        tool_calls: [{ name: 'bash', args: {}, id: 'call_0', type: 'tool_call' }],
+      }),
+      result('call_0', 'second'),
+    ];
+    expect(isInOrder(history)).toBe(false);
+    const fixed = canonicalise(history, LIMITS);
+    expect(problems(fixed)).toEqual([]);
+    expect(fixed.slice(0, 4)).toEqual(history.slice(0, 4));
+    expect(fixed.at(-1)?.text).toBe('second');
+    // OpenAI takes ids up to 40 characters.
+    expect((fixed.at(-1) as ToolMessage).tool_call_id.length).toBeLessThanOrEqual(40);
   });
 
   test(

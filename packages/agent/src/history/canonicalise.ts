@@ -14,7 +14,7 @@ const EMPTY = '(empty message)';
 /**
  * Turns any history into one that every provider accepts, right before a model call (D5, MW-7). Pure and deterministic.
  *
- * - Each call of a model message has a name, an object of arguments and an id that is unique in the message, whichever of its views
+ * - Each call of a model message has a name, an object of arguments and an id that is unique in the history, whichever of its views
  *   (structured, invalid, raw, content block) it stood in.
  * - Right behind a message with calls stand its results, one per call, in call order. Results found elsewhere are moved there, missing ones
  *   are replaced by an error, and results without a call are left out. A result belongs to the nearest earlier message that
@@ -32,6 +32,7 @@ export function canonicalise(messages: readonly BaseMessage[], limits: HistoryLi
 /** The common case, seen in one pass without copies: every message well formed, every call answered right behind its message. */
 export function isInOrder(messages: readonly BaseMessage[]): boolean {
   let spoken = false;
+  const taken = new Set<string>();
   for (let position = 0; position < messages.length; position++) {
     const message = messages[position];
     if (message === undefined || isTool(message)) return false;
@@ -44,7 +45,8 @@ export function isInOrder(messages: readonly BaseMessage[]): boolean {
       if (calls.length === 0 && isEmpty(message)) return false;
       for (const call of calls) {
         const answer = messages[++position];
-        if (!isTool(answer) || answer.tool_call_id !== call.id) return false;
+        if (!isTool(answer) || answer.tool_call_id !== call.id || taken.has(answer.tool_call_id)) return false;
+        taken.add(answer.tool_call_id);
       }
     }
   }
@@ -88,6 +90,7 @@ export function paired(messages: readonly BaseMessage[]): readonly BaseMessage[]
 /** Finds the calls of each model message and gives every result to its call. Model messages without anything to say are left out. */
 function collect(messages: readonly BaseMessage[]): Map<number, Asked> {
   const asked = new Map<number, Asked>();
+  const taken = new Set<string>();
   // The newest message that has a call of this original id ('' = no id), with the numbers of those calls.
   const open = new Map<string, { readonly owner: Asked; readonly calls: number[]; readonly results: ToolMessage[] }>();
   const settle = (id: string): void => {
@@ -99,7 +102,7 @@ function collect(messages: readonly BaseMessage[]): Map<number, Asked> {
   };
   for (const [position, message] of messages.entries()) {
     if (isAi(message)) {
-      const { message: cleaned, calls } = cleanedCalls(message, position);
+      const { message: cleaned, calls } = cleanedCalls(message, position, taken);
       if (calls.length === 0 && isEmpty(cleaned)) continue;
       const owner: Asked = { message: cleaned, calls, results: new Array(calls.length).fill(undefined) };
       asked.set(position, owner);

@@ -23,7 +23,9 @@ export function normaliseCalls(message: AIMessage, random: Random): AIMessage {
   if (calls.length === 0 && invalid.length === 0) return message;
   const seen = new Set<string>();
   const idOf = (id: string | undefined | null): string => {
-    const unique = typeof id === 'string' && id !== '' && !seen.has(id) ? id : `call_${random.uuid()}`;
+    // Without the dashes: OpenAI takes ids up to 40 characters.
+    const unique =
+      typeof id === 'string' && id !== '' && !seen.has(id) ? id : `call_${random.uuid().replaceAll('-', '')}`;
     seen.add(unique);
     return unique;
   };

@@ -45,12 +45,21 @@ function errorText(error: unknown): string | null {
 const interruptsOf = (task: GraphSnapshot['tasks'][number]): Json[] =>
   task.interrupts.map((interrupt) => ({ id: interrupt.id ?? null, value: toWire(interrupt.value ?? null) }));
 
+/**
+ * LangGraph leaves a node out once an answer to it is stored, also when the node asks once more. Clients take an empty list for a
+ * thread that has ended, so whoever asks stands in it.
+ */
+function nextOf({ next, tasks }: GraphSnapshot): string[] {
+  const asking = tasks.filter((task) => task.interrupts.length > 0).map((task) => task.name);
+  return [...next, ...asking.filter((name) => !next.includes(name))];
+}
+
 /** A state of LangGraph in the form that the API shows. */
 export function toStateSnapshot(snapshot: GraphSnapshot): StateSnapshot {
   const checkpoint = checkpointOf(snapshot.config.configurable);
   return {
     values: toWireObject(snapshot.values),
-    next: [...snapshot.next],
+    next: nextOf(snapshot),
     metadata: toWireObject(snapshot.metadata ?? {}),
     checkpoint: checkpoint ?? {
       thread_id: textOf(snapshot.config.configurable?.thread_id),
