@@ -44,7 +44,6 @@ export function runStore(
     active: (threadId) => call('runs.active', { threadId }),
     release: (fence) => call('runs.release', fence),
     relinquish: (fence) => call('runs.relinquish', fence),
-    relinquish: (fence) => call('runs.relinquish', fence),
     remove: (input) => call('runs.remove', input),
   };
 }

@@ -400,6 +400,27 @@ export interface CheckpointStore {
   copyThread(input: { fromThreadId: string; toThreadId: string }): Promise<void>;
 }
 
+// ---- the writes of one attempt, in order ---------------------------------------------------------------------------------
+
+/** One write of an attempt, as the method of its port takes it. */
+export type AttemptWrite =
+  | { readonly kind: 'put'; readonly input: CheckpointPut }
+  | { readonly kind: 'putWrites'; readonly input: Parameters<CheckpointStore['putWrites']>[0] }
+  | { readonly kind: 'begin'; readonly input: Parameters<ToolJournal['begin']>[0] }
+  | { readonly kind: 'finish'; readonly input: Parameters<ToolJournal['finish']>[0] };
+
+/** What the method of the port answers. */
+export type AttemptAnswer = Fenced<object> | Incomplete | JournalBegin | Fenced<{ readonly result: Packed }>;
+
+export interface AttemptStore {
+  /**
+   * Several writes of one attempt, all for one thread, as one transaction and in their order: all or nothing is stored, so that the
+   * call can be repeated as it is. It ends behind the first write that is answered `fenced` or `incomplete`: what stands before
+   * it is stored, what stands behind it was not tried and has no answer. 1 to 64 writes.
+   */
+  write(writes: readonly AttemptWrite[]): Promise<readonly AttemptAnswer[]>;
+}
+
 /** All durable ports of one database, and its life. */
 export interface Stores {
   readonly threads: ThreadStore;
@@ -407,6 +428,8 @@ export interface Stores {
   readonly log: Log;
   readonly journal: ToolJournal;
   readonly checkpoints: CheckpointStore;
+  /** Where a transaction costs more than what is in it; without it an attempt calls `journal` and `checkpoints` write by write. */
+  readonly attempts?: AttemptStore;
   /** Flushes and closes; idempotent. */
   close(): Promise<void>;
 }

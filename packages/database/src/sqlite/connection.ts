@@ -82,7 +82,7 @@ export class SqliteConnection {
     const scripts = operations.map((operation) => this.#scripts[operation.name]);
     const writes = scripts.some((script) => script !== undefined && script.mode !== 'read');
     try {
-      this.#setSynchronous(process.env.RD_N ? 'NORMAL' : scripts.some((script) => script?.mode === 'durable') ? 'FULL' : 'NORMAL');
+      this.#setSynchronous(scripts.some((script) => script?.mode === 'durable') ? 'FULL' : 'NORMAL');
       this.#db.exec(writes ? 'BEGIN IMMEDIATE' : 'BEGIN');
     } catch (error) {
       return failedBatch(operations, error);

@@ -24,7 +24,11 @@ export async function settledWithin(clock: Clock, promise: Promise<unknown>, mil
 
 /** Rejects with the signal's reason when it fires before `promise` settles. The listener is removed in both cases. */
 export async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  signal.throwIfAborted();
+  if (signal.aborted) {
+    // Nobody waits for it: its failure is no unhandled one.
+    promise.catch(() => undefined);
+    throw signal.reason;
+  }
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const onAbort = () => reject(signal.reason);
   signal.addEventListener('abort', onAbort, { once: true });

@@ -1,6 +1,7 @@
 import type { FactBody, Fence, Log, NewFact, Surroundings } from '@reindeer/protocol';
 import { factKey } from '@reindeer/protocol';
 import { settledWithin } from '../common/waiting.ts';
+import type { WriteQueue } from '../writes/write-queue.ts';
 
 /** Most facts in one append, and most that wait; more are dropped and counted. */
 const BATCH = 200;
@@ -8,7 +9,8 @@ const LONGEST_QUEUE = 5_000;
 
 /**
  * Writes the facts that an attempt reports itself (`custom` events, `debug` and `tasks` frames) in order, many per append, one append at
- * a time. A failed append keeps its facts in front and is tried again; keys make a repeat after a lost answer a no-op (RE-08).
+ * a time. A failed append keeps its facts in front and is tried again; keys make a repeat after a lost answer a no-op (RE-08). What the
+ * attempt wrote before stands before them in the log.
  *
  * States: idle ⇄ writing → abandoned (fenced, or the attempt is over). An abandoned recorder writes nothing more (RL-08).
  */
@@ -18,6 +20,7 @@ export class FactRecorder {
   readonly #fence: Fence;
   readonly #threadId: string;
   readonly #onFenced: () => void;
+  readonly #writes: Pick<WriteQueue, 'sent' | 'passed'>;
   readonly #over = new AbortController();
   #queue: NewFact[] = [];
   #count = 0;
@@ -30,12 +33,14 @@ export class FactRecorder {
     fence: Fence;
     threadId: string;
     onFenced: () => void;
+    writes: Pick<WriteQueue, 'sent' | 'passed'>;
   }) {
     this.#log = parts.log;
     this.#surroundings = parts.surroundings;
     this.#fence = parts.fence;
     this.#threadId = parts.threadId;
     this.#onFenced = parts.onFenced;
+    this.#writes = parts.writes;
   }
 
   get dropped(): number {
@@ -71,7 +76,9 @@ export class FactRecorder {
     // Everything that the same tick adds goes into one append.
     await Promise.resolve();
     while (this.#queue.length > 0 && !this.#over.signal.aborted) {
+      await this.#writes.passed(this.#writes.sent);
       const batch = this.#queue.slice(0, BATCH);
+      if (batch.length === 0) break;
       try {
         const answer = await this.#log.append({
           fence: this.#fence,

@@ -1,6 +1,7 @@
 import type { CheckpointStore, Fence, GraphFactory, Run, Stores, Surroundings } from '@reindeer/protocol';
 import type { Packer } from '../saver/index.ts';
 import type { RuntimeSettings } from '../settings.ts';
+import type { WriteQueue } from '../writes/write-queue.ts';
 
 /** Makes the LangGraph checkpointer of one attempt (with its fence), or for reading and editing state (without). */
 export type SaverFor = (input: {
@@ -10,6 +11,8 @@ export type SaverFor = (input: {
   readonly taskName?: (taskId: string) => string | undefined;
   /** Shared with the attempt's tool journal, so that a message is serialized once. */
   readonly packer?: Packer;
+  /** The attempt's writes: a saver that has it answers before a write is stored. */
+  readonly writes?: WriteQueue;
   /** Where its checkpoints are; default the runtime's store. */
   readonly store?: CheckpointStore;
 }) => unknown;

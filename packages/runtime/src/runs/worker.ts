@@ -1,7 +1,7 @@
 import type { CheckpointStore, Run } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
 import { retry } from '../common/retry.ts';
-import { NOT_NEEDED, settledWithin } from '../common/waiting.ts';
+import { NOT_NEEDED, settledWithin, unlessAborted } from '../common/waiting.ts';
 import type { LeaseKeeper } from '../leases/keeper.ts';
 import type { RunStreams } from '../stream/streams.ts';
 import type { TokenHub } from '../stream/token-hub.ts';
@@ -97,6 +97,7 @@ async function workToEnd(parts: WorkerParts, local: LocalRun, hub: TokenHub): Pr
     return await finalize(parts, local, { run, attempt, ending });
   } finally {
     attempt?.recorder.abandon();
+    attempt?.writes.close();
   }
 }
 
@@ -151,10 +152,13 @@ async function startRow(
     () => stores.runs.start({ fence: local.fence, checkpointBefore, now: clock.now() }),
     () => local.fenced,
   );
-  if (answer.outcome !== 'fenced') return answer;
-  local.stop({ kind: 'fenced' });
-  throw new ReindeerError('fenced', 'The run is held by somebody else now.');
+  parts.keeper.check(local.fence);
+  if (answer.outcome === 'fenced') local.stop({ kind: 'fenced' });
+  if (answer.outcome === 'fenced' || local.fenced) throw heldElsewhere();
+  return answer;
 }
+
+const heldElsewhere = () => new ReindeerError('fenced', 'The run is held by somebody else now.');
 
 async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt, head: Head): Promise<Ending> {
   const { clock } = parts.surroundings;
@@ -171,6 +175,7 @@ async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt
       fence: local.fence,
       taskName: (taskId) => attempt.taskName(taskId),
       packer: attempt.packer,
+      writes: attempt.writes,
       store: patient(parts, local, store),
     });
   const timer = new AbortController();
@@ -180,26 +185,35 @@ async function streamGraph(parts: WorkerParts, local: LocalRun, attempt: Attempt
       () => undefined,
     );
   }
+  const stored = () => unlessAborted(attempt.writes.drained(), local.signal);
   try {
-    return await executeGraph(parts, attempt, factory, head, saverOn);
+    const ending = await executeGraph(parts, attempt, factory, head, saverOn);
+    // The end of a graph means something only behind everything that it wrote.
+    await stored();
+    return ending;
+  } catch (error) {
+    // A write that was lost comes before whatever the graph made of it.
+    await stored();
+    throw error;
   } finally {
     timer.abort(NOT_NEEDED);
   }
 }
 
-/**
- * The store for a graph, which would end at the first failure: what is safe to repeat is repeated. A checkpoint and its writes have ids
- * of their own and their facts have keys, so a second call after a lost answer changes nothing (GW-22).
- */
+/** The store that a graph reads, which would end at the first failure: what is safe to repeat is repeated (GW-22). */
 function patient(parts: WorkerParts, local: LocalRun, store: CheckpointStore): CheckpointStore {
   const { clock } = parts.surroundings;
   const plan = { tries: parts.settings.writeTries, backoffMs: parts.settings.writeBackoffMs };
   const given = () => local.signal.aborted;
-  const repeat = <T>(work: () => Promise<T>) => retry(clock, plan, work, given);
+  const repeat = async <T>(work: () => Promise<T>): Promise<T> => {
+    const answer = await retry(clock, plan, work, given);
+    // However long the answer took: nothing goes on under a lease that has run out (RL-04).
+    parts.keeper.check(local.fence);
+    if (local.fenced) throw heldElsewhere();
+    return answer;
+  };
   return {
     ...store,
-    put: (input) => repeat(() => store.put(input)),
-    putWrites: (input) => repeat(() => store.putWrites(input)),
     load: (input) => repeat(() => store.load(input)),
   };
 }
@@ -214,6 +228,9 @@ async function quiet(parts: WorkerParts, local: LocalRun, attempt: Attempt | nul
   const left = await local.effects.stopped(wait);
   if (left.length > 0) logger.warn('a run ends while something of it still runs', { runId, effects: left });
   if (attempt !== null && !local.fenced) {
+    if (!(await settledWithin(parts.surroundings.clock, attempt.writes.passed(attempt.writes.sent), SETTLE_MS)))
+      logger.warn('a run ends while its last writes are not known to be stored', { runId });
+    hub.flush();
     const written = await attempt.recorder.drain(SETTLE_MS);
     if (!written || attempt.recorder.dropped > 0) {
       logger.warn('events of a run were not stored', { runId, dropped: attempt.recorder.dropped });
@@ -235,6 +252,7 @@ async function finalize(
   const outcome = work.attempt?.outcome;
   let { ending } = work;
   for (;;) {
+    parts.keeper.check(local.fence);
     if (local.fenced) return { kind: 'fenced' };
     // A run that ended by itself keeps its ending although it was told to stop meanwhile; the row decides (RL-14).
     ending ??= local.stopReason === null ? null : endingOf(local.stopReason, run, touched);

@@ -10,6 +10,7 @@ import {
   WRITES_IDX_MAP,
 } from '@langchain/langgraph-checkpoint';
 import {
+  type AttemptWrite,
   type CheckpointPut,
   type CheckpointStore,
   type CheckpointWriteRow,
@@ -21,8 +22,9 @@ import {
   ReindeerError,
   type Surroundings,
 } from '@reindeer/protocol';
+import type { WriteQueue } from '../writes/write-queue.ts';
 import { type Address, addressOf, configOf, missing, text } from './address.ts';
-import { diffFacts, EMPTY_LIST, type MessageList, readList } from './lists.ts';
+import { diffFacts, EMPTY_LIST, type MessageList, type MessageLists, readList } from './lists.ts';
 import { Packer } from './packer.ts';
 import { NOWHERE, type Position, Positions, positionOf, sendsOf } from './positions.ts';
 import { tupleOf } from './tuples.ts';
@@ -30,6 +32,7 @@ import { factsOfWrites, isHidden, nodeOf } from './updates.ts';
 import { nextVersion } from './versions.ts';
 
 type Channel = CheckpointPut['channels'][number];
+type CheckpointWrite = Extract<AttemptWrite, { readonly kind: 'put' | 'putWrites' }>;
 
 export interface SaverOptions {
   readonly store: CheckpointStore;
@@ -45,6 +48,8 @@ export interface SaverOptions {
   readonly taskName?: (taskId: string) => string | undefined;
   /** Shared with the attempt's tool journal, so that a tool's message is serialized once. */
   readonly packer?: Packer;
+  /** Takes the writes of the attempt, in order. Without it each call waits until its write is stored. */
+  readonly writes?: Pick<WriteQueue, 'send' | 'drained'>;
 }
 
 /**
@@ -54,7 +59,9 @@ export interface SaverOptions {
  * stale fence makes the call throw `fenced`, which ends the graph. Between calls the saver remembers, per namespace, the
  * message lists of the newest checkpoint that it wrote or loaded: the next one is told as a difference to it, so that a step
  * costs O(change). Whatever is not remembered (another thread, a parent that was never loaded) is loaded or sent whole.
- * Graphs must run with durability `sync`: a step begins when the step before it is stored.
+ * Graphs run with durability `sync`, so that a failed write ends them at the next step. With `writes` a call answers once its
+ * write stands in the attempt's queue: the next step begins while this one is being stored, and whatever must not begin before waits
+ * for the queue. A read waits for it too, so that a graph sees all that it wrote.
  */
 export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
   readonly packer: Packer;
@@ -64,6 +71,7 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
   readonly #surroundings: Pick<Surroundings, 'clock' | 'random'>;
   readonly #taskName: (taskId: string) => string | undefined;
   readonly #incremental: boolean;
+  readonly #writes: Pick<WriteQueue, 'send' | 'drained'> | null;
   readonly #positions = new Positions();
 
   constructor(options: SaverOptions) {
@@ -75,6 +83,7 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
     this.#taskName = options.taskName ?? (() => undefined);
     this.#incremental = options.store.incremental === true;
     this.packer = options.packer ?? new Packer();
+    this.#writes = options.writes ?? null;
   }
 
   override getNextVersion(current: string | number | undefined): string {
@@ -115,11 +124,12 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
       facts,
       now: this.#surroundings.clock.now(),
     };
-    await this.#send(
-      () => this.#store.put(input),
-      () => this.#store.put({ ...input, channels: this.#wholeChannels(values, newVersions) }),
-    );
+    const sent = this.#send({ kind: 'put', input }, () => ({
+      kind: 'put',
+      input: { ...input, channels: this.#wholeChannels(withLists(values, lists), newVersions) },
+    }));
     if (mine) this.#positions.set(ns, { checkpointId: checkpoint.id, lists, sends: sendsOf(values) });
+    await sent;
     return configOf(threadId, ns, checkpoint.id);
   }
 
@@ -198,10 +208,10 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
       facts,
       now: this.#surroundings.clock.now(),
     };
-    await this.#send(
-      () => this.#store.putWrites(input),
-      () => this.#store.putWrites({ ...input, writes: rows(false) }),
-    );
+    await this.#send({ kind: 'putWrites', input }, () => ({
+      kind: 'putWrites',
+      input: { ...input, writes: rows(false) },
+    }));
   }
 
   override async getTuple(config: RunnableConfig): Promise<CheckpointTuple | undefined> {
@@ -209,6 +219,7 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
     if (text(config.configurable?.thread_id) === null) return undefined;
     const { threadId, ns, checkpointId } = addressOf(config);
     const mine = this.#isMine(threadId);
+    await this.#writes?.drained();
     const loaded = await this.#store.load({ threadId, ns, checkpointId });
     if (loaded === null) return undefined;
     const tuple = await this.#tuple(loaded, checkpointId === null ? undefined : config);
@@ -222,6 +233,7 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
     if (limit !== null && limit <= 0) return;
     const filter: Record<string, JsonObject[string]> = {};
     for (const [key, value] of Object.entries(options?.filter ?? {})) if (value !== undefined) filter[key] = value;
+    await this.#writes?.drained();
     const found = await this.#store.list({
       threadId: text(configurable.thread_id),
       ns: typeof configurable.checkpoint_ns === 'string' ? configurable.checkpoint_ns : null,
@@ -235,16 +247,15 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
 
   override async deleteThread(threadId: string): Promise<void> {
     this.#positions.clear();
+    await this.#writes?.drained();
     await this.#store.deleteThread(threadId);
   }
 
   /** Sends a write; when the store lacks something that was left out, sends everything. */
-  async #send(
-    write: () => ReturnType<CheckpointStore['put']>,
-    whole: () => ReturnType<CheckpointStore['put']>,
-  ): Promise<void> {
-    let answer = await write();
-    if (answer.outcome === 'incomplete') answer = await whole();
+  async #send(write: CheckpointWrite, whole: () => CheckpointWrite): Promise<void> {
+    if (this.#writes !== null) return this.#writes.send(write, whole);
+    let answer = await this.#write(write);
+    if (answer.outcome === 'incomplete') answer = await this.#write(whole());
     if (answer.outcome === 'ok') return;
     if (answer.outcome === 'fenced') {
       throw new ReindeerError('fenced', 'This attempt lost its right to the run; another one continues it.', {
@@ -254,6 +265,10 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
     throw new ReindeerError('internal', 'The store misses a message although it was sent.');
   }
 
+  #write(write: CheckpointWrite): ReturnType<CheckpointStore['put']> {
+    return write.kind === 'put' ? this.#store.put(write.input) : this.#store.putWrites(write.input);
+  }
+
   #isMine(threadId: string): boolean {
     // A saver of a run without a thread belongs to the first that it is asked for.
     if (this.#threadId === null && this.#fence !== null) this.#threadId = threadId;
@@ -261,6 +276,7 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
   }
 
   async #recall({ threadId, ns, checkpointId }: Address): Promise<Position> {
+    await this.#writes?.drained();
     const loaded = await this.#store.load({ threadId, ns, checkpointId });
     if (loaded === null) return NOWHERE;
     const { checkpoint } = await this.#tuple(loaded, undefined);
@@ -275,6 +291,13 @@ export class ReindeerSaver extends BaseCheckpointSaver<string | number> {
       nextVersion: () => this.getNextVersion(undefined),
     });
   }
+}
+
+/** The values as they were when the lists were read: a reducer may change its array in place meanwhile. */
+function withLists(values: Record<string, unknown>, lists: MessageLists): Record<string, unknown> {
+  const copy = { ...values };
+  for (const [name, { messages }] of lists) copy[name] = messages;
+  return copy;
 }
 
 function checkpointFact(
