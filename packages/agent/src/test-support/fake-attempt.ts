@@ -91,17 +91,27 @@ export type JournalRows = Map<string, Entry>;
 export interface RecordedAttempt extends AttemptContext {
   readonly pushed: WireMessage[];
   readonly emitted: Json[];
+  /** Every event with its namespace; one whose key is known already is left out, as in the log. */
+  readonly events: RecordedEvent[];
+  /** Namespaces of the pieces in `pushed`. */
+  readonly pushedTo: string[];
   readonly named: Map<string, string>;
   readonly usage: { inputTokens: number; outputTokens: number; model: string }[];
   readonly failures: string[];
   readonly stopReasons: string[];
   readonly rows: JournalRows;
-  abort(): void;
+  abort(stop?: string): void;
+}
+
+export interface RecordedEvent {
+  readonly data: Json;
+  readonly ns: string;
+  readonly key: string | null;
 }
 
 /** An attempt whose durable parts are maps. Begin and finish behave as the port says. */
 export function recordedAttempt(
-  options: { run?: Run; attempt?: number; rows?: JournalRows; fenced?: boolean } = {},
+  options: { run?: Run; attempt?: number; rows?: JournalRows; events?: RecordedEvent[]; fenced?: boolean } = {},
 ): RecordedAttempt {
   const run = options.run ?? testRun();
   const attempt = options.attempt ?? 1;
@@ -113,6 +123,8 @@ export function recordedAttempt(
   const recorded = {
     pushed: [] as WireMessage[],
     emitted: [] as Json[],
+    events: options.events ?? [],
+    pushedTo: [] as string[],
     named: new Map<string, string>(),
     usage: [] as RecordedAttempt['usage'],
     failures: [] as string[],
@@ -124,7 +136,8 @@ export function recordedAttempt(
     run,
     attempt,
     signal: controller.signal,
-    abort: () => controller.abort(new ReindeerError('aborted', 'The run was cancelled.')),
+    abort: (stop = 'cancelled') =>
+      controller.abort(new ReindeerError('aborted', 'The run was cancelled.', { detail: { stop } })),
     journal: {
       async begin(call): Promise<JournalBegin> {
         if (options.fenced === true) return { outcome: 'fenced' };
@@ -163,8 +176,17 @@ export function recordedAttempt(
       },
       live: () => [...live.values()],
     },
-    tokens: { push: (chunk) => void recorded.pushed.push(chunk) },
-    emit: (data) => void recorded.emitted.push(data),
+    tokens: {
+      push: (chunk, _metadata, ns = []) => {
+        recorded.pushed.push(chunk);
+        recorded.pushedTo.push(ns.join('|'));
+      },
+    },
+    emit: (data, ns = [], key) => {
+      recorded.emitted.push(data);
+      if (key !== undefined && recorded.events.some((event) => event.key === key)) return;
+      recorded.events.push({ data, ns: ns.join('|'), key: key ?? null });
+    },
     nameTask: (taskId, node) => void recorded.named.set(taskId, node),
     countUsage: (usage) => void recorded.usage.push(usage),
     stopReason: (reason) => void recorded.stopReasons.push(reason),
