@@ -174,3 +174,21 @@ test('what a section of the host finds is asked for again inside it', verifies('
   expect([order, path]).toEqual([['section', '0'], 'reuse']);
   expect([backend.of('discover'), backend.of('create')]).toEqual([[], []]);
 });
+
+test('a sandbox that is reserved during its health check is not published again', verifies('SB-15'), async () => {
+  const { acquires, backend, store, stops, active } = coreScene();
+  await active('x');
+  const health = backend.hold('isAlive', 'after');
+  const reusing = acquires.reuse(ME);
+  await health.reached;
+  const claim = store.hold('claim', 'before');
+  const stopping = stops.destroyTracked('x', { kind: 'tracked' });
+  await claim.reached;
+  const before = store.of('take').length;
+  health.open();
+  expect(await reusing).toBeNull();
+  // A lease that is taken for a doomed sandbox would be the store's work for nothing.
+  expect(store.of('take')).toHaveLength(before);
+  claim.open();
+  expect(await stopping).toBe('destroyed');
+});

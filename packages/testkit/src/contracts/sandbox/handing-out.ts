@@ -17,6 +17,10 @@ export function sandboxHandingOutContract(factory: SandboxLifecycleFactory): voi
       expect(all.map((sandbox) => sandbox.id)).toEqual([id, id, id]);
       expect(engine.created).toEqual([id]);
       expect(a.store.of('take')).toHaveLength(3);
+      // One after the other: the second and third find what the first made, and nobody's client is closed under him.
+      expect(a.backend.of('create')).toHaveLength(1);
+      expect(new Set(all).size).toBe(1);
+      expect(engine.openClients(id)).toHaveLength(1);
       expect(await owner(id)).toBe('a');
     });
 

@@ -99,12 +99,14 @@ export function sandboxSameInstanceContract(factory: SandboxLifecycleFactory): v
         const take = a.store.hold('take', 'after');
         const acquiring = a.acquire();
         await take.reached;
-        const stop = a.backend.hold('stop', 'before');
+        // Reserved, and still tracked until its claim is answered: only the reservation tells.
+        const claim = a.store.hold('claim', 'before');
         const destroying = a.provider.destroy(s.id);
-        await stop.reached;
+        await claim.reached;
+        expect(a.phase(s.id)).toBe('active');
         take.open();
         expect(await isPending(acquiring)).toBe(true);
-        stop.open();
+        claim.open();
         expect(await destroying).toBe('destroyed');
         await servedAnew(s, acquiring);
       },
