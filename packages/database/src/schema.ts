@@ -109,7 +109,7 @@ export interface FactsTable {
   seq: number;
   run_key: number | null;
   at: number;
-  /** First 12 bytes of SHA-256 of the fact's key: unique in the thread, so that a repeat writes nothing. */
+  /** Of the fact's key, see `keyBytes`: unique in the thread, so that a repeat writes nothing. */
   key_hash: Uint8Array;
   is_message: number;
   /** See `log/compact.ts`; messages stand as references. */

@@ -85,10 +85,9 @@ export const foundation: Migration = {
       is_message ${t.integer} not null,
       body text not null,
       primary key (thread_key, seq)
-    ) ${t.table}`,
+    ) ${t.clustered}`,
     'create unique index facts_one_per_key on facts (thread_key, key_hash)',
     'create index facts_by_run on facts (run_key, seq)',
-    'create index facts_messages on facts (thread_key, seq) where is_message = 1',
 
     `create table tool_calls (
       call_number ${t.key},
@@ -106,6 +105,5 @@ export const foundation: Migration = {
       result text,
       unique (thread_key, message_id, call_index)
     ) ${t.table}`,
-    'create index tool_calls_unfinished on tool_calls (thread_key, started_at) where finished_at is null',
   ],
 };

@@ -34,7 +34,7 @@ export const checkpoints: Migration = {
       name text not null,
       version text not null,
       value text not null,
-      primary key (ns_key, name, version)
+      primary key (ns_key, version, name)
     ) ${t.clustered}`,
 
     `create table checkpoint_writes (

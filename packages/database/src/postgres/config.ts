@@ -18,7 +18,8 @@ export interface ConnectionOptions {
 const CONNECT_MS = 10_000;
 
 /** Both ends notice within half a minute that the other is gone, where TCP would take hours. */
-const KEEP_ALIVE = '-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=4';
+const KEEP_ALIVE =
+  '-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=4 -c enable_seqscan=off -c jit=off';
 
 /** What every connection is made with. @throws ReindeerError `configuration` when the URL cannot be read */
 export function connectionConfig(driver: Driver, options: ConnectionOptions): pg.PoolConfig {

@@ -19,8 +19,8 @@ const plans = new Map<Statement<never, unknown>, { sql: string; plan: string[] }
 function prepare<P extends object>(statement: Statement<P, unknown>, params: P) {
   const compiled = compileStatement(statement, dialect);
   const values = bindParameters(compiled, params);
-  // Every statement is written for both databases, and takes the same parameters on each.
-  expect(bindParameters(compileStatement(statement, other), params)).toHaveLength(values.length);
+  // Every statement is written for both databases, and finds its parameters on each.
+  bindParameters(compileStatement(statement, other), params);
   const plan = db
     .prepare(`explain query plan ${compiled.sql}`)
     .all(...values)
