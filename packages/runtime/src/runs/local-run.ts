@@ -37,6 +37,7 @@ export class LocalRun {
   /** The acknowledged row, once there is one. */
   final: Run | null = null;
   readonly #controller = new AbortController();
+  readonly #lost = Promise.withResolvers<void>();
   readonly #settled = Promise.withResolvers<void>();
   #reason: StopReason | null = null;
 
@@ -62,6 +63,11 @@ export class LocalRun {
     return this.#reason?.kind === 'fenced';
   }
 
+  /** Resolves when the right is lost. */
+  get lost(): Promise<void> {
+    return this.#lost.promise;
+  }
+
   /** Resolves when the record leaves memory. */
   get settled(): Promise<void> {
     return this.#settled.promise;
@@ -71,6 +77,7 @@ export class LocalRun {
     if (reason.kind === 'superseded') this.superseded = true;
     if (this.phase === 'settled') return;
     if (this.#reason === null || (reason.kind === 'fenced' && !this.fenced)) this.#reason = reason;
+    if (this.fenced) this.#lost.resolve();
     this.effects.close();
     if (this.#controller.signal.aborted) return;
     const detail = { stop: reason.kind };

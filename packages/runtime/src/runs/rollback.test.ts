@@ -243,4 +243,50 @@ describe('rollback', () => {
     expect(await messagesOf(w)).toEqual(['hello', 'first answer']);
     await w.runtime.stop();
   });
+
+  test('waits for a checkpoint that is still on its way, which would bring back what it takes back', async () => {
+    for (const arrives of [true, false]) {
+      const held = deferred();
+      const underWay = deferred();
+      let late = false;
+      const rolledBack: string[] = [];
+      const w = world({
+        settings: { stopWaitMs: 10_000, cancelWaitMs: 60_000 },
+        script: { model: (messages) => ({ text: `answer to ${messages.length}` }) },
+        stores: (stores) =>
+          withFaults(stores, ({ method }) => {
+            if (method === 'rollback') rolledBack.push(late ? 'before' : 'after');
+            if (method !== 'put' || !late) return null;
+            underWay.resolve();
+            return { delayBefore: held.promise };
+          }),
+      });
+      const { clock } = w.surroundings;
+      await w.runtime.start();
+      await w.ended(await w.admitted());
+      const before = await messagesOf(w);
+      late = true;
+      const second = await w.admitted(again);
+      await underWay.promise;
+      const cancelled = w.cancel(second, 'rollback', true);
+      await clock.advance(arrives ? 9_000 : 11_000);
+      // Neither rolled back nor ended while the write may still arrive.
+      expect(rolledBack).toEqual([]);
+      expect(await w.stores.runs.get(second.runId)).toMatchObject({ acknowledged: false });
+      late = false;
+      if (arrives) held.resolve();
+      // Given up here, it is taken over under a token that refuses the late write.
+      await clock.advance(arrives ? 1 : 20_000);
+      expect(await cancelled).toMatchObject({
+        outcome: 'accepted',
+        stopped: true,
+        run: { error: 'Rolled back by user' },
+      });
+      held.resolve();
+      await clock.advance(1);
+      expect(rolledBack).toEqual(['after']);
+      expect(await messagesOf(w)).toEqual(before);
+      await w.runtime.stop();
+    }
+  });
 });

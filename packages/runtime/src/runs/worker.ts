@@ -256,7 +256,10 @@ async function finalize(
     if (local.fenced) return { kind: 'fenced' };
     // A run that ended by itself keeps its ending although it was told to stop meanwhile; the row decides (RL-14).
     ending ??= local.stopReason === null ? null : endingOf(local.stopReason, run, touched);
-    if (ending?.rollback) ending = await rollBack(parts, local, run, ending);
+    if (ending?.rollback) {
+      if (!(await nothingUnderWay(parts, local, work.attempt))) return { kind: local.fenced ? 'fenced' : 'given up' };
+      ending = await rollBack(parts, local, run, ending);
+    }
     if (ending === null || local.fenced) return { kind: 'fenced' };
     const { status, error, stopReason, cancel } = ending;
     let unanswered = 0;
@@ -293,6 +296,19 @@ async function finalize(
       return local.fenced ? { kind: 'fenced' } : { kind: 'given up' };
     }
   }
+}
+
+/**
+ * Waits until the writes of the attempt are stored, and lets no further one out: a checkpoint that arrived behind a rollback would bring
+ * back what was taken back (RB-01). False = that cannot be told. Then recovery rolls back, under a token that refuses it.
+ */
+async function nothingUnderWay(parts: WorkerParts, local: LocalRun, attempt: Attempt | null): Promise<boolean> {
+  if (attempt === null) return true;
+  const { writes } = attempt;
+  const passed = Promise.race([writes.passed(writes.sent), local.lost]);
+  const inTime = await settledWithin(parts.surroundings.clock, passed, parts.settings.stopWaitMs);
+  if (inTime) writes.close();
+  return inTime && !local.fenced;
 }
 
 /** Runs a hook of the host; its failure is logged and changes nothing (RT-11). */

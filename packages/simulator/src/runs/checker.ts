@@ -48,6 +48,7 @@ interface Outcome {
  * S8 a rollback removes no other run's checkpoint
  * S9 a finished tool call is never run again, a call that is not repeatable never twice
  * S11 no effect starts after a cancel was answered as stopped, or after its holder was told of it
+ * S14 a run whose cancel was accepted is no success
  * RL-04 nothing is begun by a holder whose last confirmed lease has run out
  * RL-17 a claim takes no row whose lease is live at the moment of the write
  * RA-05 a live run of another owner is not superseded
@@ -70,6 +71,7 @@ export class Checker {
   /** Tool calls by name and token. */
   readonly #started = new Set<string>();
   readonly #stopped = new Set<string>();
+  readonly #cancelled = new Set<string>();
   readonly #keys = new Map<string, { readonly runId: string; readonly payload: string }>();
   readonly #read = new Map<string, number>();
   /** Which run wrote a checkpoint. */
@@ -269,22 +271,22 @@ export class Checker {
     this.#confirmed.set(key, Math.max(this.#confirmed.get(key) ?? 0, sentAt + this.#leaseMs));
   }
 
-  /** A cancel was answered as stopped (D6). */
-  stopped(runId: string): void {
-    this.#stopped.add(runId);
+  /** A cancel was accepted, and perhaps answered as stopped (D6). */
+  cancelled(runId: string, stopped: boolean): void {
+    this.#cancelled.add(runId);
+    if (stopped) this.#stopped.add(runId);
   }
 
   /**
-   * A holder begins something that costs or shows: a model call, a tool. In the first instants after a pause an answer that was
-   * on its way before can be heard before the deadline is looked at; no check can close that window (the pause may come right
-   * after it), the journal bounds what it can do: one start per attempt. Only those instants are excused.
+   * A holder begins something that costs or shows: a model call, a tool. Also right after a pause, when answers that were on their
+   * way before are heard before the timer that watches the deadline. (Between the product's look at the clock and the effect a
+   * real process may be stopped as well; the journal bounds what that can do: one start per attempt.)
    */
   act(attempt: ActingAttempt, what: string): void {
     const { runId, token, incarnation } = attempt;
     this.#chronicle.note(() => `${incarnation.name} ${what} of ${runId}, attempt ${attempt.attempt}`);
     if (attempt.toldToStop)
       this.#chronicle.broken('S11', `${what} was begun after the holder of ${runId} was told to stop`);
-    if (incarnation.justResumed) return;
     if (this.#stopped.has(runId))
       this.#chronicle.broken('S11', `${what} was begun after ${runId} was reported as stopped`);
     const confirmed = this.#confirmed.get(`${runId}/${token}`);
@@ -302,10 +304,10 @@ export class Checker {
     attempt: ActingAttempt,
     call: { readonly messageId: string; readonly index: number; readonly repeatable: boolean },
   ): void {
-    const { runId, token, incarnation } = attempt;
+    const { runId, token } = attempt;
     const name = `${call.messageId}#${call.index}`;
     this.act(attempt, `tool ${name}`);
-    if (!incarnation.justResumed) this.#mayAct(attempt, name);
+    this.#mayAct(attempt, name);
     const count = (this.#effects.get(name) ?? 0) + 1;
     this.#effects.set(name, count);
     if (count > 1 && !call.repeatable)
@@ -402,6 +404,8 @@ export class Checker {
     }
     for (const [runId, { run }] of this.#database.runs) {
       this.#row(runId);
+      if (run.status === 'success' && this.#cancelled.has(runId))
+        this.#chronicle.broken('S14', `the cancel of ${runId} was accepted, and it is a success`);
       if (!run.acknowledged)
         this.#chronicle.broken('L1', `${run.kind} ${runId} of ${run.threadId} is ${run.status} and nobody ends it`);
     }

@@ -108,7 +108,7 @@ export async function canceller(parts: ClientParts): Promise<void> {
         runtime.runs.cancel({ runId: run.runId, threadId: run.threadId, userId: USER, action, wait, signal }),
       );
       chronicle.note(() => `canceller got ${answer.outcome} for ${run.runId}`);
-      if (answer.outcome === 'accepted' && answer.stopped) checker.stopped(run.runId);
+      if (answer.outcome === 'accepted') checker.cancelled(run.runId, answer.stopped);
     } catch (error) {
       chronicle.note(() => `canceller got no answer: ${String(error)}`);
     }

@@ -1,5 +1,6 @@
 import type { AttemptContext, Fence, Graph, GraphFactory, Stores, Surroundings } from '@reindeer/protocol';
 import { factKey, ReindeerError } from '@reindeer/protocol';
+import type { SaverFor } from '@reindeer/runtime';
 import { retried } from '@reindeer/testkit';
 import type { Incarnation } from '../world/incarnation.ts';
 import type { ActingAttempt, Checker } from './checker.ts';
@@ -16,6 +17,8 @@ export interface State {
   readonly done: readonly string[];
 }
 
+type Writes = NonNullable<Parameters<SaverFor>[0]['writes']>;
+
 /** Stands for the saver and for LangGraph's loop: checkpoints of one small state, under the attempt's fence. */
 export class SimulatedSaver {
   readonly fence: Fence | null;
@@ -23,6 +26,7 @@ export class SimulatedSaver {
   readonly #stores: Stores;
   readonly #surroundings: Surroundings;
   readonly #nextId: () => string;
+  readonly #writes: Writes | null;
   #parent: string | null = null;
 
   constructor(parts: {
@@ -32,16 +36,20 @@ export class SimulatedSaver {
     surroundings: Surroundings;
     /** Ids grow over the whole world, as they do where clocks agree. */
     nextId: () => string;
+    /** The queue of the attempt; without it a checkpoint is stored at once. */
+    writes?: Writes;
   }) {
     this.#threadId = parts.threadId;
     this.fence = parts.fence;
     this.#stores = parts.stores;
     this.#surroundings = parts.surroundings;
     this.#nextId = parts.nextId;
+    this.#writes = parts.writes ?? null;
   }
 
   async head(): Promise<State | null> {
     const threadId = this.#threadId;
+    await this.#writes?.drained();
     const loaded = await retried(() => this.#stores.checkpoints.load({ threadId, ns: '', checkpointId: null }), 5);
     this.#parent = loaded?.checkpointId ?? null;
     const json = loaded?.channels[0]?.json;
@@ -75,9 +83,10 @@ export class SimulatedSaver {
       ],
       now: this.#surroundings.clock.now(),
     };
+    this.#parent = checkpointId;
+    if (this.#writes !== null) return this.#writes.send({ kind: 'put', input });
     const answer = await retried(() => this.#stores.checkpoints.put(input), 4);
     if (answer.outcome === 'fenced') throw new ReindeerError('fenced', 'The checkpoint was refused.');
-    this.#parent = checkpointId;
   }
 }
 
@@ -157,8 +166,10 @@ async function* followProgram(following: Following): AsyncGenerator<[string[], s
     if (state.program.failsAfter === state.step) throw new Error('The program fails here.');
     const messageId = `${runId}.${state.step}`;
     context.signal.throwIfAborted();
-    following.checker.act(following.acting, `model call ${messageId}`);
-    await following.incarnation.surroundings.clock.sleep(step.thinking, context.signal);
+    await context.effects.track('model', () => {
+      checker.act(following.acting, `model call ${messageId}`);
+      return following.incarnation.surroundings.clock.sleep(step.thinking, context.signal);
+    });
     await Promise.all(step.tools.map((tool, index) => runTool(following, messageId, index, tool)));
     context.signal.throwIfAborted();
     state = { ...state, step: state.step + 1, done: [...state.done, ...doneBy(messageId, step)] };

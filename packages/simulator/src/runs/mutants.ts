@@ -1,5 +1,5 @@
 import type { MemoryDatabase } from '@reindeer/database';
-import type { CheckpointStore, RunStore, Stores, ToolJournal } from '@reindeer/protocol';
+import type { CheckpointStore, RunStore, Stores, Surroundings, ToolJournal } from '@reindeer/protocol';
 import type { SeededRandom } from '@reindeer/testkit';
 
 /** What a mutant may use besides the part that it replaces. */
@@ -12,7 +12,7 @@ export interface MutantTools {
 
 /**
  * The product with one guard removed: a replacement of a part, never a switch in the product. `near` replaces what a process
- * calls (its side of the network), `far` what the database does. Each stands for a kind of bug that was reported in public.
+ * calls (its side of the network), `far` what the database does, `around` its clock. Each stands for a kind of bug that was reported in public.
  */
 export interface Mutant {
   readonly name: string;
@@ -20,6 +20,8 @@ export interface Mutant {
   readonly breaks: string;
   readonly near?: (stores: Stores, tools: MutantTools) => Stores;
   readonly far?: (stores: Stores, tools: MutantTools) => Stores;
+  /** Replaces what a process is given besides its stores. */
+  readonly around?: (surroundings: Surroundings) => Surroundings;
 }
 
 const withRuns = (stores: Stores, part: (runs: RunStore) => Partial<RunStore>): Stores => ({
@@ -197,6 +199,38 @@ export const MUTANTS: readonly Mutant[] = [
             ]),
           ),
       })),
+  },
+  {
+    name: 'cancel-not-recorded',
+    breaks: 'S14',
+    near: (stores, { database }) =>
+      withRuns(stores, (runs) => ({
+        requestCancel: async (input) => {
+          const { run } = database.runs.get(input.runId) ?? {};
+          if (run === undefined) return runs.requestCancel(input);
+          return runs.requestCancel(input).catch(() => ({ outcome: 'recorded', action: input.action, run }));
+        },
+      })),
+  },
+  {
+    name: 'deadline-by-timer-only',
+    breaks: 'RL-04',
+    // Time is noticed when a timer fires: right after a pause nobody knows yet how late it is.
+    around: (surroundings) => {
+      const { clock } = surroundings;
+      let noticed = clock.monotonic();
+      return {
+        ...surroundings,
+        clock: {
+          now: () => clock.now(),
+          monotonic: () => noticed,
+          sleep: (milliseconds, signal) =>
+            clock.sleep(milliseconds, signal).then(() => {
+              noticed = clock.monotonic();
+            }),
+        },
+      };
+    },
   },
   {
     name: 'journal-re-run',

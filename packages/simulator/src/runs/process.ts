@@ -1,5 +1,5 @@
 import type { MemoryDatabase } from '@reindeer/database';
-import type { Stores } from '@reindeer/protocol';
+import type { Stores, Surroundings } from '@reindeer/protocol';
 import type { Runtime, RuntimeSettings } from '@reindeer/runtime';
 import { createRuntime } from '@reindeer/runtime';
 import type { SeededRandom } from '@reindeer/testkit';
@@ -32,6 +32,7 @@ export interface Surrounding {
   readonly onAppend: Stores['log']['onAppend'];
   /** What a mutant replaces on the side of the processes. */
   readonly near: (stores: Stores) => Stores;
+  readonly around: (surroundings: Surroundings) => Surroundings;
   readonly weather: Weather;
   readonly settings: Pick<RuntimeSettings, 'leaseMs' | 'graceMs'>;
   /** No more trouble from now on. */
@@ -192,15 +193,22 @@ export class SimulatedProcess {
   }
 
   #makeRuntime(incarnation: Incarnation): Runtime {
-    const { near, checker, nextCheckpoint } = this.#world;
+    const { near, around, checker, nextCheckpoint } = this.#world;
     const stores = near(incarnation.stores);
-    const { surroundings } = incarnation;
+    const surroundings = around(incarnation.surroundings);
     return createRuntime({
       stores,
       graphs: new Map([[ASSISTANT, simulatedGraph(incarnation, checker)]]),
       surroundings,
-      saverFor: ({ threadId, fence }) =>
-        new SimulatedSaver({ threadId, fence, stores, surroundings, nextId: nextCheckpoint }),
+      saverFor: ({ threadId, fence, writes }) =>
+        new SimulatedSaver({
+          threadId,
+          fence,
+          stores,
+          surroundings,
+          nextId: nextCheckpoint,
+          ...(writes && { writes }),
+        }),
       // The owner is new at every start; the earlier ones of this process are known to be dead (D12).
       settings: {
         instanceId: incarnation.name,

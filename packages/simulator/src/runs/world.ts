@@ -71,6 +71,7 @@ export async function simulateRuns(
     database,
     serve: serveFrom(options.mutant?.far?.(memory, tools) ?? memory, checker),
     onAppend: memory.log.onAppend,
+    around: (surroundings) => options.mutant?.around?.(surroundings) ?? surroundings,
     near: (stores) => options.mutant?.near?.(stores, tools) ?? stores,
     weather: randomWeather(random),
     settings: { leaseMs, graceMs },

@@ -27,7 +27,7 @@ export interface StoreRequest {
 /** The other side of the network: performs a request on the shared database. */
 export type Serve = (request: StoreRequest) => Promise<unknown>;
 
-/** Within how many milliseconds after a pause everything that waited has happened. */
+/** Over how many milliseconds what piled up during a pause comes in, in any order. */
 const PILED_UP_MS = 3;
 
 const PORTS = ['threads', 'runs', 'log', 'journal', 'checkpoints'] as const;
@@ -86,10 +86,6 @@ export class Incarnation {
   }
   get paused(): boolean {
     return this.#scheduler.now < this.#pausedUntil;
-  }
-  /** Woke up a moment ago: what piled up meanwhile is still coming in. */
-  get justResumed(): boolean {
-    return this.#resumedAt !== null && this.#scheduler.now - this.#resumedAt <= PILED_UP_MS;
   }
   /** Was it paused at some time after `time`? */
   pausedSince(time: number): boolean {
