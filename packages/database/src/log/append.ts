@@ -149,11 +149,11 @@ async function appendBeside(
   tx: Tx,
   { threadId, runId, facts, now }: Parameters<typeof appendFacts>[1],
 ): Promise<{ readonly head: number; readonly appended: number }> {
-  const hashed = facts.map((fact) => ({
-    fact,
-    hash: keyBytes(fact.key),
-  }));
-  const hashes = JSON.stringify(hashed.map(({ hash }) => hash.toString('hex')));
+  const hashed = facts.map((fact) => {
+    const hash = keyBytes(fact.key);
+    return { fact, hash, name: Buffer.from(hash).toString('hex') };
+  });
+  const hashes = JSON.stringify(hashed.map(({ name }) => name));
   const keysThere = (): Promise<{ key_hash: Uint8Array }[]> => tx.all(knownKeys, { threadId, hashes });
   let [thread, run, there] = await Promise.all([
     tx.first(lockThread, { threadId }),
@@ -175,8 +175,7 @@ async function appendBeside(
   const known = new Set(there.map((row) => Buffer.from(row.key_hash).toString('hex')));
   const writes: Promise<unknown>[] = [];
   let head = before;
-  for (const { fact, hash } of hashed) {
-    const name = hash.toString('hex');
+  for (const { fact, hash, name } of hashed) {
     if (known.has(name)) continue;
     known.add(name);
     head += 1;
