@@ -41,7 +41,9 @@ const anyEvent: fc.Arbitrary<SandboxEvent> = fc.oneof(
   fc.constant<SandboxEvent>({ type: 'create-ended' }),
   fc.record({ type: fc.constant('track' as const), info: anyInfo, identity: anyIdentity, now: anyTime }),
   fc.record({ type: fc.constant('promote' as const), info: anyInfo, identity: anyIdentity, now: anyTime }),
-  fc.record({ type: fc.constantFrom('touch', 'park', 'command-began', 'command-ended'), now: anyTime }) as never,
+  fc
+    .tuple(fc.constantFrom('touch', 'park', 'command-began', 'command-ended'), anyTime)
+    .map(([type, now]): SandboxEvent => ({ type, now })),
   fc.record({
     type: fc.constant('reserve' as const),
     condition: fc.oneof(

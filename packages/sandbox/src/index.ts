@@ -2,6 +2,7 @@ export { type CreateSandboxProvider, createSandboxProvider } from './create.ts';
 export { IGNORED_FOLDERS } from './files/search.ts';
 export { safeUserId } from './identity.ts';
 export { KeyedLock } from './keyed-lock.ts';
+export { type HeldProvider, ProviderHolder } from './lifecycle/holder.ts';
 export { createLifecycleProvider } from './lifecycle/index.ts';
 export { MemoryLeases, type MemoryOwnershipOptions, MemoryOwnershipStore } from './lifecycle/ownership/memory-store.ts';
 export { newOwnerId, openOwnershipStore } from './lifecycle/ownership/open.ts';
