@@ -1,5 +1,5 @@
 import { Command, isCommand } from '@langchain/langgraph';
-import type { Graph, GraphConfig, GraphSnapshot, Surroundings } from '@reindeer/protocol';
+import { type Graph, type GraphConfig, type GraphSnapshot, ReindeerError, type Surroundings } from '@reindeer/protocol';
 import { checkedInput } from './input.ts';
 import type { CompiledGraph, Loop } from './loop.ts';
 import { type AttemptScope, SCOPE } from './scope.ts';
@@ -74,6 +74,8 @@ async function* releasing(
 ): AsyncGenerator<[string[], string, unknown]> {
   try {
     yield* frames;
+  } catch (error) {
+    throw decisive(error);
   } finally {
     // Not awaited: an abort is answered at once, and commands that still run keep their sandbox until they end (D6).
     void scope.attempt.effects.stopped(STOP_TIMEOUT_MS).then(
@@ -81,4 +83,18 @@ async function* releasing(
       () => scope.release(),
     );
   }
+}
+
+/** From the one that decides most: a run that is lost, or whose store is silent, is no failed run. */
+const DECISIVE: readonly ReindeerError['code'][] = ['fenced', 'store_unavailable', 'aborted'];
+
+/** When several tasks of a step fail LangGraph wraps their errors together: the one that decides what becomes of the run is thrown. */
+function decisive(error: unknown): unknown {
+  if (!(error instanceof AggregateError)) return error;
+  const faults = error.errors.filter((inner) => ReindeerError.is(inner));
+  for (const code of DECISIVE) {
+    const found = faults.find((fault) => fault.code === code);
+    if (found !== undefined) return found;
+  }
+  return error;
 }

@@ -51,10 +51,11 @@ export async function runChild(run: ChildRun): Promise<SubagentOutcome> {
   return AsyncLocalStorageProviderSingleton.runWithConfig(
     {},
     async () => {
-      const { values, next } = await graph.getState({ configurable });
+      const { values, tasks } = await graph.getState({ configurable });
       let messages = (values.messages ?? []) as BaseMessage[];
       run.onMessages(messages, messages);
-      if (messages.length > 0 && next.length === 0) return outcomeOf(messages, null, guardOf(messages, attempt, type));
+      // Tasks, not `next`: one whose writes are stored leaves `next` before the step that it belongs to is.
+      if (messages.length > 0 && tasks.length === 0) return outcomeOf(messages, null, guardOf(messages, attempt, type));
       const input = messages.length === 0 ? { messages: [new HumanMessage(run.prompt)] } : null;
       let failure: unknown = null;
       try {
