@@ -17,5 +17,6 @@ export {
 export type { LifecycleParts, ThreadSection, ThreadStorage } from './lifecycle/parts.ts';
 export { DEFAULT_LIFECYCLE_SETTINGS, type LifecycleSettings, type OverflowPolicy } from './lifecycle/settings.ts';
 export { type HoldInput, SharedLeases } from './lifecycle/shared-leases.ts';
+export { storageOf } from './lifecycle/storage.ts';
 export { looksSecret } from './process/environment.ts';
 export { DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from './settings.ts';
