@@ -14,7 +14,7 @@ function scene(settings: Partial<LifecycleSettings>) {
   const provider = new LifecycleProvider({ backend, ownership, storage: NO_STORAGE, surroundings, settings });
   const acquire = (threadId: string, signal?: AbortSignal) =>
     provider.acquire({ userId: 'u', threadId, ...(signal === undefined ? {} : { signal }) });
-  return { clock, logger, engine, provider, acquire };
+  return { clock, logger, engine, backend, provider, acquire };
 }
 
 test('the number of sandboxes is a soft bound: past it one more is started, and said', verifies('SB-45'), async () => {
@@ -72,6 +72,25 @@ test('a wait for a place is bounded, and ends with its caller', async () => {
   await clock.advance(2);
   await expect(late).rejects.toMatchObject({ code: 'over_capacity' });
   expect(clock.sleeping).toBe(0);
+});
+
+test('a wait for a place ends with the provider, and starts nothing after it', verifies('SB-66'), async () => {
+  const { acquire, engine, provider, clock } = scene({ replicas: 1, overflow: 'wait' });
+  const first = await acquire('a');
+  const waiting = acquire('b');
+  waiting.catch(() => {});
+  await flush();
+  await provider.shutdown();
+  await expect(waiting).rejects.toMatchObject({ code: 'shutting_down' });
+  await flush();
+  expect([engine.created, engine.stopped, clock.sleeping]).toEqual([[first.id], [first.id], 0]);
+});
+
+test('an engine that fails in its own words is "unavailable" in ours', async () => {
+  const { acquire, backend } = scene({});
+  const cause = new Error('ECONNREFUSED');
+  backend.discover = () => Promise.reject(cause);
+  await expect(acquire('a')).rejects.toMatchObject({ code: 'sandbox_unavailable', retryable: true, cause });
 });
 
 test('a thousand turns of a hundred threads leave nothing behind', verifies('ND-05', 'SQ-02'), async () => {

@@ -1,6 +1,7 @@
 import {
   type DestroyOutcome,
   type IsolationReport,
+  ReindeerError,
   reduceSandbox,
   type Sandbox,
   type SandboxFiles,
@@ -38,6 +39,8 @@ export class LifecycleProvider implements SandboxLifecycle {
   readonly #acquires: Acquires;
   readonly #maintenance: Maintenance;
   readonly #running = new Set<Promise<unknown>>();
+  /** Ends the waits of acquires when the provider closes. */
+  readonly #over = new AbortController();
   #started: Promise<void> | null = null;
   #closing: Promise<void> | null = null;
 
@@ -87,7 +90,9 @@ export class LifecycleProvider implements SandboxLifecycle {
   }): Promise<Sandbox> {
     const identity = { userId: input.userId, threadId: input.threadId };
     this.#refuseWhenClosing();
-    const acquiring = this.#lock.run(identityKey(identity), () => this.#acquire(identity, input.signal), input.signal);
+    const { signal } = this.#over;
+    const either = input.signal === undefined ? signal : AbortSignal.any([signal, input.signal]);
+    const acquiring = this.#lock.run(identityKey(identity), () => this.#acquire(identity, either), input.signal);
     this.#running.add(acquiring);
     try {
       return await acquiring;
@@ -183,6 +188,8 @@ export class LifecycleProvider implements SandboxLifecycle {
   async #shutdown(): Promise<void> {
     const { table, settings, surroundings, teardowns } = this.#core;
     this.#lock.close();
+    this.#over.abort();
+    await within(surroundings.clock, settings.drainMs, Promise.allSettled([this.#started]));
     await this.#maintenance.stop();
     if (!(await within(surroundings.clock, settings.drainMs, Promise.allSettled([...this.#running]))))
       surroundings.logger.error('Sandboxes are still being started', { acquires: this.#running.size });
@@ -205,14 +212,21 @@ export class LifecycleProvider implements SandboxLifecycle {
   }
 
   /** Runs to its end also when the caller gives up; what nobody wants then is parked before the thread's section opens again. */
-  async #acquire(identity: SandboxIdentity, signal: AbortSignal | undefined): Promise<Sandbox> {
-    await this.#prepare(identity);
-    const { client, path } = await this.#acquires.acquire(identity, signal);
-    if (signal?.aborted) {
+  async #acquire(identity: SandboxIdentity, signal: AbortSignal): Promise<Sandbox> {
+    try {
+      await this.#prepare(identity);
+      const { client, path } = await this.#acquires.acquire(identity, signal);
+      if (!signal.aborted) return client;
       if (path !== 'reuse') await this.release(client.id);
       throw aborted();
+    } catch (error) {
+      if (this.#closing !== null) throw closed();
+      if (ReindeerError.is(error)) throw error;
+      throw new ReindeerError('sandbox_unavailable', 'The sandbox engine could not answer; is it running?', {
+        cause: error,
+        retryable: true,
+      });
     }
-    return client;
   }
 
   async #prepare(identity: SandboxIdentity): Promise<void> {

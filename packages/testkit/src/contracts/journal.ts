@@ -118,6 +118,26 @@ export function journalContract(name: string, factory: StoresFactory): void {
       ]);
     });
 
+    test('a begin that was taken back is none, for every later attempt and run; an end stays', async () => {
+      const s = await scene();
+      const { run, fence } = await s.running();
+      await begin(s, fence);
+      await begin(s, fence, { key: key(1) });
+      const retract = (held: Fence, index = 0) => s.a.journal.retract({ fence: held, key: key(index) });
+      expect(await retract(fence)).toEqual({ outcome: 'ok' });
+      expect(await retract(fence)).toEqual({ outcome: 'ok' });
+      expect((await s.a.journal.unfinished('thread')).map((call) => call.key.index)).toEqual([1]);
+      const second = await takeOver(s, run.runId);
+      expect(await retract(fence, 1)).toEqual({ outcome: 'fenced' });
+      expect(await begin(s, second, { attempt: 2 })).toEqual({ outcome: 'begin' });
+      expect(await begin(s, second, { key: key(1), attempt: 2 })).toMatchObject({ outcome: 'unfinished' });
+      await finish(s, second, 'done');
+      expect(await retract(second)).toEqual({ outcome: 'ok' });
+      expect(await begin(s, second)).toEqual({ outcome: 'finished', result: packed('done') });
+      const other = await s.running({ threadId: 'other' });
+      expect(await retract(other.fence, 1)).toEqual({ outcome: 'fenced' });
+    });
+
     test('a begin whose answer was lost is the same begin', async () => {
       const s = await scene();
       const { run, fence } = await s.running();

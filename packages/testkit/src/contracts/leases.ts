@@ -258,6 +258,8 @@ export function leaseContract(factory: StoresFactory): void {
           result: packed('late'),
           now: T0 + 50_000,
         }),
+      'journal retract': (stores, fence) =>
+        stores.journal.retract({ fence, key: { threadId: 'thread', messageId: 'm', index: 0 } }),
       'checkpoint put': (stores, fence) => stores.checkpoints.put(checkpointPut(fence, 'c9')),
       'checkpoint putWrites': (stores, fence) =>
         stores.checkpoints.putWrites({
@@ -320,6 +322,7 @@ export function leaseContract(factory: StoresFactory): void {
           'log append',
           'journal begin',
           'journal finish',
+          'journal retract',
           'checkpoint put',
           'checkpoint putWrites',
           'checkpoint rollback',

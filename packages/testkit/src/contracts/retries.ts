@@ -149,6 +149,14 @@ const CASES: readonly Case[] = [
     },
   },
   {
+    method: 'journal.retract',
+    prepare: async (s) => {
+      const { fence } = await s.running();
+      await s.a.journal.begin({ fence, key: KEY, toolCallId: 'c', name: 'bash', attempt: 1, again: false, now: T0 });
+      return (stores) => stores.journal.retract({ fence, key: KEY });
+    },
+  },
+  {
     method: 'journal.finish',
     prepare: async (s) => {
       const { fence } = await s.running();

@@ -8,7 +8,8 @@ import { sandboxTeardownContract } from './sandbox/teardown.ts';
 
 /**
  * What every provider of living sandboxes must do, races included, over every ownership store: it speaks to the provider by its port, and
- * holds the store and the engine open at the awaits where one path can overtake another. Time passes by the scene's clock only.
+ * holds the store and the engine open at the awaits where one path can overtake another. Time passes by the scene's clock only, for the
+ * leases too; so a store that is a server of its own is judged by `ownershipStoreContract` instead.
  *
  * @param factory somebody's provider, somebody's ownership store, or both
  */
