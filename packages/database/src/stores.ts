@@ -85,6 +85,7 @@ export function journalStore(call: Call): ToolJournal {
       const answer = await call('journal.finish', input);
       return answer.outcome === 'fenced' ? answer : { outcome: 'ok', result: answer.result ?? input.result };
     },
+    retract: (input) => call('journal.retract', input),
     unfinished: (threadId) => call('journal.unfinished', { threadId }),
   };
 }

@@ -107,6 +107,8 @@ export interface AttemptJournal {
     readonly outcome: ToolOutcome;
     readonly result: unknown;
   }): Promise<unknown>;
+  /** The call stopped to ask a person: it has begun nothing that a later run with the answer would have to fear. */
+  retract(call: { readonly messageId: string; readonly index: number }): Promise<void>;
   /** Turns a stored result into live objects again. */
   unpack(packed: Packed): unknown;
 }

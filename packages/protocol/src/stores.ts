@@ -292,6 +292,11 @@ export interface ToolJournal {
     result: Packed;
     now: number;
   }): Promise<Fenced<{ readonly result: Packed }>>;
+  /**
+   * Takes a begin back: the call stopped to ask a person, and begins anew with the answer, in whatever run brings it. A finished call
+   * stays finished.
+   */
+  retract(input: { fence: Fence; key: ToolCallKey }): Promise<Fenced<object>>;
   /** Calls of a thread that started and did not finish, oldest first. */
   unfinished(threadId: string): Promise<
     readonly {

@@ -4,7 +4,7 @@ import { Command, interrupt, MemorySaver } from '@langchain/langgraph';
 import { ReindeerError } from '@reindeer/protocol';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { type RecordedAttempt, recordedAttempt } from '../test-support/fake-attempt.ts';
+import { type RecordedAttempt, recordedAttempt, testRun } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { drain, fixture } from '../test-support/run-loop.ts';
 
@@ -199,4 +199,84 @@ test('a tool that asks a person begins again with the answer, once', async () =>
   const after = await drain(start(saver, fifth), null, fifth);
   expect(after.messages.at(-2)?.text).toMatch(/outcome of asks is unknown/);
   expect(answers).toEqual(['red', 'blue']);
+});
+
+test('an answer lets the tool begin again that asked, and no other that a crash left unfinished', async () => {
+  const starts: string[] = [];
+  const hanging = Promise.withResolvers<void>();
+  let crash = true;
+  const asks = tool(
+    async () => {
+      const answer = String(interrupt('sure?'));
+      starts.push(`asks: ${answer}`);
+      if (answer !== 'dies') return answer;
+      hanging.resolve();
+      return new Promise<never>(() => {});
+    },
+    { name: 'asks', description: 'asks', schema: z.object({}) },
+  );
+  const pays = tool(
+    async () => {
+      starts.push('pays');
+      if (crash) await new Promise<never>(() => {});
+      return 'paid';
+    },
+    { name: 'pays', description: 'pays', schema: z.object({}) },
+  );
+  const calls = [
+    { name: 'asks', args: {} },
+    { name: 'pays', args: {} },
+  ];
+  const { start } = fixture({ model: new FakeModel([{ calls }, { text: 'end' }]), tools: [asks, pays] });
+  const saver = new MemorySaver();
+  const first = recordedAttempt();
+  const { rows } = first;
+  const asked = Promise.withResolvers<void>();
+  const putWrites = saver.putWrites.bind(saver);
+  saver.putWrites = async (...args) => {
+    await putWrites(...args);
+    if (JSON.stringify(args[1]).includes('sure?')) asked.resolve();
+  };
+  void drain(start(saver, first), { messages: [new HumanMessage('go')] }, first).catch(() => {});
+  await asked.promise;
+  crash = false;
+
+  // That run ended with its process (policy `error`); the answer comes in a run of its own, whose process dies as well.
+  const second = recordedAttempt({ rows, run: testRun({ runId: 'run-2' }) });
+  void drain(start(saver, second), new Command({ resume: 'dies' }), second).catch(() => {});
+  await hanging.promise;
+  const third = recordedAttempt({ rows, run: testRun({ runId: 'run-3' }) });
+  const { messages } = await drain(start(saver, third), new Command({ resume: 'yes' }), third);
+  expect(starts).toEqual(['pays', 'asks: dies']);
+  expect(messages.slice(2).map((message) => message.text)).toEqual([
+    expect.stringMatching(/outcome of asks is unknown/),
+    expect.stringMatching(/outcome of pays is unknown/),
+    'end',
+  ]);
+});
+
+test('a question that a crash interrupted is asked again', async () => {
+  const answers: string[] = [];
+  const asks = tool(
+    async () => {
+      answers.push(String(interrupt('sure?')));
+      return 'done';
+    },
+    { name: 'asks', description: 'asks', schema: z.object({}) },
+  );
+  const { start } = fixture({
+    model: new FakeModel([{ calls: [{ name: 'asks', args: {} }] }, { text: 'end' }]),
+    tools: [asks],
+  });
+  const saver = new MemorySaver();
+  const first = recordedAttempt();
+  const { rows } = first;
+  await drain(start(saver, first), { messages: [new HumanMessage('go')] }, first);
+  const second = recordedAttempt({ rows, attempt: 2 });
+  const again = await drain(start(saver, second), null, second);
+  expect(again.interrupts.map((item) => item.value)).toEqual(['sure?']);
+  const third = recordedAttempt({ rows, run: testRun({ runId: 'run-2' }) });
+  const { messages } = await drain(start(saver, third), new Command({ resume: 'yes' }), third);
+  expect(answers).toEqual(['yes']);
+  expect(messages.at(-1)?.text).toBe('end');
 });

@@ -1,6 +1,6 @@
 import { type BaseMessage, ToolMessage } from '@langchain/core/messages';
 import { DynamicStructuredTool, DynamicTool, type StructuredToolInterface } from '@langchain/core/tools';
-import { Command, END, isCommand, isGraphBubbleUp } from '@langchain/langgraph';
+import { Command, END, isCommand, isGraphBubbleUp, isGraphInterrupt } from '@langchain/langgraph';
 import { ReindeerError, type ToolOutcome } from '@reindeer/protocol';
 import { directBody } from '../tools/define.ts';
 import { toolErrorText } from '../tools/error-text.ts';
@@ -34,7 +34,7 @@ export interface CrashPolicy {
 /**
  * One tool call as one task. Its life under the journal: new → begun (durable, before the effect starts) → finished (with
  * its result). A finished call answers from the journal and never runs again. A begun one that another attempt left
- * behind answers *unknown outcome*, unless its tool may run again.
+ * behind answers *unknown outcome*, unless its tool may run again. One that stops to ask a person is new again.
  */
 export async function toolNode(loop: Loop, task: ToolTask, config: NodeConfig): Promise<unknown> {
   const scope = scopeOf(config);
@@ -84,7 +84,7 @@ async function runCall(
     if (tool === undefined) return unknownTool(loop, request.toolCall, task);
     const args = checkedArguments(tool, request.toolCall.args);
     if (!begun) {
-      stored = await begin(scope, key, call, tool, config);
+      stored = await begin(scope, key, call, tool);
       if (stored !== null) return messageOf(stored);
       begun = true;
     }
@@ -105,6 +105,8 @@ async function runCall(
       if (isCommand(outcome) && (outcome as { graph?: unknown }).graph !== undefined) return { command: outcome };
       settled = settle(loop, outcome, call, task);
     } catch (error) {
+      // A tool that asks has ended for now; with the answer it begins anew, in whichever run brings that.
+      if (begun && isGraphInterrupt(error)) await journal.retract(key);
       if (mustPass(error, config.signal)) throw error;
       if (stored !== null) return stored;
       // A failing tool is information for the model, never a failed run (MW-13).
@@ -123,13 +125,12 @@ async function begin(
   key: { readonly messageId: string; readonly index: number },
   call: ToolCall,
   tool: StructuredToolInterface,
-  config: NodeConfig,
 ): Promise<Stored | null> {
   const { journal } = scope.attempt;
   const entry = { ...key, toolCallId: call.id ?? null, name: call.name };
   let answer = await journal.begin({ ...entry, again: false });
   const policy = crashPolicyOf(tool);
-  const again = policy.repeatable === true || policy.resumable === true || wasAnswered(scope, config);
+  const again = policy.repeatable === true || policy.resumable === true;
   if (answer.outcome === 'unfinished' && again) answer = await journal.begin({ ...entry, again: true });
   switch (answer.outcome) {
     case 'begin':
@@ -145,15 +146,6 @@ async function begin(
     case 'fenced':
       throw new ReindeerError('fenced', 'Another process has taken over this run.');
   }
-}
-
-/**
- * Did the tool stop to ask a person, and this run brings the answer? Then LangGraph means it to begin again. Not in a later
- * attempt of this run: between the answer and the crash the tool may have done its work.
- */
-function wasAnswered(scope: AttemptScope, config: NodeConfig): boolean {
-  const pad = config.configurable?.__pregel_scratchpad as { resume?: unknown[]; nullResume?: unknown } | undefined;
-  return scope.attempt.attempt === 1 && ((pad?.resume?.length ?? 0) > 0 || pad?.nullResume !== undefined);
 }
 
 /** Reads a tool's crash policy from its metadata, where `defineTool` and tool adapters put it. */

@@ -153,6 +153,9 @@ export function recordedAttempt(
         rows.set(keyOf(call), { attempt, result: call.result, outcome: call.outcome });
         return call.result;
       },
+      async retract(call) {
+        if (rows.get(keyOf(call))?.outcome === null) rows.delete(keyOf(call));
+      },
       unpack: (packed) => (packed as unknown as Entry).result,
     },
     effects: {

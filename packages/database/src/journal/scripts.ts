@@ -17,7 +17,7 @@ import { storeMessages } from '../messages.ts';
 import { loadPacked } from '../references.ts';
 
 /**
- * States of a tool call: absent → started → finished. `finished` is absorbing: its result is what every later `begin` and
+ * States of a tool call: absent ⇄ started → finished. `finished` is absorbing: its result is what every later `begin` and
  * `finish` answers (D7). `started` under another token means that the end of an earlier attempt is unknown.
  */
 type Input<M extends keyof ToolJournal> = Parameters<ToolJournal[M]>[0];
@@ -71,6 +71,14 @@ const finishCall = defineStatement((db, p: CallKey & { outcome: ToolOutcome; res
   db
     .updateTable('tool_calls')
     .set({ outcome: p.outcome, result: p.result, finished_at: p.now })
+    .where('thread_key', '=', p.key)
+    .where('message_id', '=', p.messageId)
+    .where('call_index', '=', p.index)
+    .where('finished_at', 'is', null),
+);
+const forgetCall = defineStatement((db, p: CallKey) =>
+  db
+    .deleteFrom('tool_calls')
     .where('thread_key', '=', p.key)
     .where('message_id', '=', p.messageId)
     .where('call_index', '=', p.index)
@@ -146,6 +154,16 @@ function neverBegan(call: ToolCallKey): ReindeerError {
   );
 }
 
+const retract = defineScript(
+  'journal.retract',
+  'durable',
+  async (tx, { fence, key: { threadId, messageId, index } }: Input<'retract'>): Promise<Fenced<object>> => {
+    if (!(await fenceRun(tx, fence, threadId))) return { outcome: 'fenced' };
+    await tx.run(forgetCall, { key: await threadKey(tx, threadId), messageId, index });
+    return { outcome: 'ok' };
+  },
+);
+
 const unfinished = defineScript(
   'journal.unfinished',
   'read',
@@ -165,5 +183,6 @@ const unfinished = defineScript(
 export const journalScripts = {
   'journal.begin': begin,
   'journal.finish': finish,
+  'journal.retract': retract,
   'journal.unfinished': unfinished,
 };

@@ -7,7 +7,7 @@ import type { Transact } from './runs.ts';
 const journalKey = (key: ToolCallKey): string => `${key.messageId}\n${key.index}`;
 
 /**
- * The tool journal on a memory database. States of a call: absent → started → finished. `finished` is absorbing: its
+ * The tool journal on a memory database. States of a call: absent ⇄ started → finished. `finished` is absorbing: its
  * result is what every later `begin` and `finish` answers (D7).
  */
 export function memoryJournal(database: MemoryDatabase, transact: Transact): ToolJournal {
@@ -71,6 +71,15 @@ export function memoryJournal(database: MemoryDatabase, transact: Transact): Too
         };
         database.append(key.threadId, fence.runId, [fact], now);
         return { outcome: 'ok', result: row.finished.result };
+      }),
+
+    retract: ({ fence, key }) =>
+      transact(() => {
+        const right = database.held(fence);
+        if (right === null || right.run.threadId !== key.threadId) return { outcome: 'fenced' };
+        const { journal } = database.shelf(key.threadId);
+        if (journal.get(journalKey(key))?.finished === null) journal.delete(journalKey(key));
+        return { outcome: 'ok' };
       }),
 
     unfinished: (threadId) =>

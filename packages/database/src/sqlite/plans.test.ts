@@ -105,6 +105,8 @@ test('no statement of a call reads a whole table', async () => {
   db.exec("update tool_calls set token = 'earlier'");
   await call(scripts['journal.begin'], begin);
   await call(scripts['journal.unfinished'], own);
+  await call(scripts['journal.retract'], { fence, key });
+  await call(scripts['journal.begin'], begin);
   const body = '{"type":"human","id":"m","content":"x"}';
   const hash = 'A'.repeat(22);
   const result = { json: `{"$m":"${hash}"}`, messages: [{ hash, id: 'm', body }] };

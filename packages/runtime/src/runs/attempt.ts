@@ -12,6 +12,7 @@ import type {
   ToolCallKey,
 } from '@reindeer/protocol';
 import { NO_USAGE, ReindeerError } from '@reindeer/protocol';
+import { retry } from '../common/retry.ts';
 import type { LeaseKeeper } from '../leases/keeper.ts';
 import { Packer } from '../saver/index.ts';
 import type { TokenHub } from '../stream/token-hub.ts';
@@ -181,6 +182,18 @@ class FencedJournal implements AttemptJournal {
     const answer = await sent;
     if (answer === undefined || !('result' in answer) || answer.result.json === result.json) return call.result;
     return this.#packer.unpack(answer.result);
+  }
+
+  /** Behind its begin, which is stored. */
+  async retract(call: Parameters<AttemptJournal['retract']>[0]): Promise<void> {
+    const { stores, surroundings, settings } = this.#parts;
+    const { fence } = this.#local;
+    const plan = { tries: settings.writeTries, backoffMs: settings.writeBackoffMs };
+    const take = () => stores.journal.retract({ fence, key: this.#key(call) });
+    const answer = await retry(surroundings.clock, plan, take, () => this.#local.fenced);
+    if (answer.outcome === 'fenced') this.#local.stop({ kind: 'fenced' });
+    if (this.#local.fenced) this.#local.signal.throwIfAborted();
+    this.#begun.delete(nameOf(call));
   }
 
   unpack(packed: Packed): unknown {

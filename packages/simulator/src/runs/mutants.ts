@@ -57,7 +57,7 @@ const CHECKPOINT_METHODS = [
   'deleteThread',
   'copyThread',
 ] as const satisfies readonly (keyof CheckpointStore)[];
-const JOURNAL_METHODS = ['begin', 'finish', 'unfinished'] as const satisfies readonly (keyof ToolJournal)[];
+const JOURNAL_METHODS = ['begin', 'finish', 'retract', 'unfinished'] as const satisfies readonly (keyof ToolJournal)[];
 
 function bound<P extends object, K extends keyof P>(port: P, methods: readonly K[]): Pick<P, K> {
   const part: Partial<Pick<P, K>> = {};
