@@ -7,6 +7,7 @@ import {
   type ModelEntry,
   type ModelInfo,
   type ModelRegistry,
+  Subagents,
 } from '@reindeer/agent';
 import type { SandboxProvider, Surroundings } from '@reindeer/protocol';
 import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
@@ -42,8 +43,10 @@ export async function createAgents(parts: {
     factories: { [DEMO_USE]: () => new ScriptedChatModel({ script: demoScript, modelName: DEMO_MODEL.name, clock }) },
   });
   const { sandbox } = settings;
+  const subagents = new Subagents({ settings: settings.subagents, surroundings });
   const agent = createLeadAgent({
     models,
+    subagents,
     sandboxes,
     surroundings,
     settings: {
@@ -69,7 +72,11 @@ export async function createAgents(parts: {
       },
     },
   });
-  return { graphs: new Map([[agent.assistantId, agent]]), models: models.list().map(viewOf) };
+  return {
+    graphs: new Map([[agent.assistantId, agent]]),
+    models: models.list().map(viewOf),
+    drain: (timeoutMs) => subagents.drain(timeoutMs),
+  };
 }
 
 async function titleModel(models: ModelRegistry, name: string | null | undefined) {

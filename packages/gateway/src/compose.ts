@@ -23,6 +23,8 @@ import { sandboxSettings } from './sandbox-settings.ts';
 export interface Agents {
   readonly graphs: ReadonlyMap<string, GraphFactory>;
   readonly models: readonly ModelView[];
+  /** Stops what of them runs on after the runs have ended, and waits for it; answers the names of what still runs. */
+  drain?(timeoutMs: number): Promise<readonly string[]>;
 }
 
 export interface ComposeOptions {
@@ -67,7 +69,14 @@ export interface Composed {
 }
 
 /** Bounds of the stop, in milliseconds; `drainMs` of the settings comes on top. */
-const BOUND = { intake: 1_000, runsAfterDrain: 8_000, http: 6_000, sandboxes: 20_000, database: 20_000 } as const;
+const BOUND = {
+  intake: 1_000,
+  runsAfterDrain: 8_000,
+  agents: 3_000,
+  http: 6_000,
+  sandboxes: 20_000,
+  database: 20_000,
+} as const;
 /** Readers get this long to take the end of their streams after the last run has ended. */
 const HTTP_GRACE_MS = 5_000;
 
@@ -125,6 +134,16 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     lifecycle,
     async () => await options.agents({ settings, sandboxes: provider, surroundings, variables }),
   );
+  // Ends after the runs and before their sandboxes: a sub-agent may go on closing when its run has ended (SA-08).
+  await lifecycle.start({
+    name: 'agents',
+    boundMs: BOUND.agents,
+    start: async () => {},
+    stop: async () => {
+      const left = (await agents.drain?.(BOUND.agents - 500)) ?? [];
+      if (left.length > 0) throw new ReindeerError('internal', `Sub-agents had not ended: ${left.join(', ')}`);
+    },
+  });
   const runtime = createRuntime({
     stores: openStores,
     graphs: agents.graphs,

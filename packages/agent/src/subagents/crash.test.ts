@@ -13,10 +13,7 @@ const turnOf = (messages: Messages): number => messages.filter((message) => mess
 const command = (text: string) => ({ name: 'bash', args: { description: 'x', command: text } });
 
 /** A process on a thread's durable state: two sub-agents, `quick` which ends, and `slow` with two commands. */
-function instance(
-  state: { saver: MemorySaver; rows: RecordedAttempt['rows']; events: RecordedEvent[] },
-  hangs: boolean,
-) {
+function instance(hangs: boolean) {
   const commands: string[] = [];
   const reached = deferred();
   const sandboxes = new MemorySandboxes({
@@ -56,14 +53,14 @@ test(
   verifies('TOOL-7a'),
   async () => {
     const state = fresh();
-    const first = instance(state, true);
+    const first = instance(true);
     const dead = delegatingAttempt({}, state);
     first.run({ saver: state.saver, attempt: dead }).catch(() => {});
     await first.reached.promise;
     await until(() => types(dead).includes('task_completed'));
     expect(first.asked().toSorted()).toEqual(['quick 0', 'slow 0', 'slow 1']);
 
-    const second = instance(state, false);
+    const second = instance(false);
     const attempt = delegatingAttempt({}, { ...state, attempt: 2 });
     const outcome = await second.run({ input: null, saver: state.saver, attempt });
     expect(results(outcome).map((message) => message.text)).toEqual(['quick answer', 'slow answer']);
@@ -84,7 +81,7 @@ test(
 
 test('a sub-agent that had ended when its answer was lost is read, not run again', verifies('TOOL-7a'), async () => {
   const state = fresh();
-  const first = instance(state, false);
+  const first = instance(false);
   const dead = delegatingAttempt({}, state);
   const ended = deferred();
   let left = 2;
@@ -103,7 +100,7 @@ test('a sub-agent that had ended when its answer was lost is read, not run again
   };
   first.run({ saver: state.saver, attempt: lost }).catch(() => {});
   await ended.promise;
-  const second = instance(state, false);
+  const second = instance(false);
   const outcome = await second.run({
     input: null,
     saver: state.saver,
@@ -118,7 +115,7 @@ test('a sub-agent that had ended when its answer was lost is read, not run again
 test('a stop of the server leaves a sub-agent to the next attempt; a cancel does not', verifies('SA-07'), async () => {
   for (const stop of ['shutdown', 'cancelled'] as const) {
     const state = fresh();
-    const first = instance(state, false);
+    const first = instance(false);
     const attempt = delegatingAttempt({}, state);
     const begun = deferred();
     first.sandboxes.commands.push = (...items) => {
@@ -133,7 +130,7 @@ test('a stop of the server leaves a sub-agent to the next attempt; a cancel does
     await attempt.effects.stopped(1_000);
     await flush();
     expect(types(attempt).includes('task_cancelled')).toBe(stop === 'cancelled');
-    const second = instance(state, false);
+    const second = instance(false);
     const outcome = await second.run({
       input: null,
       saver: state.saver,
@@ -148,7 +145,7 @@ test('a stop of the server leaves a sub-agent to the next attempt; a cancel does
 test('a lost right or a silent store ends the attempt and leaves the sub-agent unfinished', async () => {
   for (const code of ['fenced', 'store_unavailable'] as const) {
     const state = fresh();
-    const first = instance(state, false);
+    const first = instance(false);
     const attempt = delegatingAttempt({}, state);
     const put = state.saver.put.bind(state.saver);
     state.saver.put = async (config, ...rest) => {
@@ -160,7 +157,7 @@ test('a lost right or a silent store ends the attempt and leaves the sub-agent u
     expect(ReindeerError.is(failure) && failure.code).toBe(code);
     await attempt.effects.stopped(1_000);
     state.saver.put = put;
-    const second = instance(state, false);
+    const second = instance(false);
     const outcome = await second.run({
       input: null,
       saver: state.saver,

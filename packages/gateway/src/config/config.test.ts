@@ -54,6 +54,45 @@ describe('finding the file', () => {
   });
 });
 
+describe('sub-agents', () => {
+  test(
+    'settings by name win over the general ones; what is left out has its default',
+    verifies('TOOL-7c'),
+    async () => {
+      await write(
+        `subagents:
+  timeout_seconds: 60
+  max_total_per_run: 9
+  max_running: 5
+  admission_policy: reject
+  token_budget: { max_tokens: 5000 }
+  agents:
+    bash: { max_turns: 4, model: small, token_budget: { enabled: false } }
+  custom_agents:
+    reviewer: { description: Reviews., system_prompt: You review., tools: [read_file], model: inherit }
+`,
+      );
+      const { subagents } = await settings();
+      expect(subagents).toMatchObject({
+        capacity: { maxRunning: 5, maxQueued: 64, policy: 'reject', queueTimeoutMs: 300_000 },
+        maxTotalPerRun: 9,
+        timeoutMs: 60_000,
+        maxTurns: null,
+        tokenBudget: { maxTokens: 5000, warnAt: 0.7 },
+        overrides: { bash: { maxTurns: 4, model: 'small', tokenBudget: null } },
+        custom: {
+          reviewer: { description: 'Reviews.', systemPrompt: 'You review.', tools: ['read_file'], model: null },
+        },
+      });
+      expect((await load()).warnings).toEqual([]);
+      await write('subagents:\n  max_total_per_run: 51\n');
+      await expect(load()).rejects.toThrow(/line 2: subagents.max_total_per_run must be from 1 to 50/);
+      await write('subagents:\n  custom_agents:\n    x: { description: d }\n');
+      await expect(load()).rejects.toThrow(/custom_agents.x.system_prompt/);
+    },
+  );
+});
+
 describe('variables', () => {
   test(
     'a text that starts with $ is the whole variable, at any depth; .env is below the environment',

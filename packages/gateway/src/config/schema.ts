@@ -45,6 +45,25 @@ export const modelSchema = section({
   context_window: count('tokens', 1, 100_000_000).nullish(),
 });
 
+const tokenBudget = section({
+  enabled: yes.optional(),
+  max_tokens: count('tokens of one sub-agent', 1_000, 1_000_000_000).optional(),
+  warn_threshold: z
+    .number({ error: 'must be a number from 0 to 1' })
+    .min(0, 'must be from 0 to 1')
+    .max(1, 'must be from 0 to 1')
+    .optional(),
+});
+
+/** What can be set for each kind of sub-agent. */
+const subagentKeys = {
+  timeout_seconds: seconds(1, 86_400).nullish(),
+  max_turns: count('model calls', 1, 10_000).nullish(),
+  model: text.nullish(),
+  skills: z.array(text, { error: 'must be a list of skill names' }).nullish(),
+  token_budget: tokenBudget.nullish(),
+};
+
 export const configSchema = section({
   config_version: count('the version of the file', 0, 1_000_000).optional(),
   log_level: oneOf(['debug', 'info', 'warning', 'warn', 'error', 'critical']).optional(),
@@ -92,6 +111,30 @@ export const configSchema = section({
     pool_size: count('connections', 1, 1000).optional(),
     instance_id: text.nullish(),
   }).optional(),
+  subagents: section({
+    timeout_seconds: seconds(1, 86_400).nullish(),
+    max_turns: count('model calls', 1, 10_000).nullish(),
+    max_total_per_run: count('sub-agents of one run', 1, 50).optional(),
+    max_running: count('sub-agents at work at once', 1, 64).optional(),
+    max_queued: count('sub-agents that wait', 0, 10_000).optional(),
+    admission_policy: oneOf(['queue', 'reject']).optional(),
+    queue_timeout_seconds: seconds(1, 86_400).optional(),
+    token_budget: tokenBudget.nullish(),
+    agents: z.record(z.string(), section(subagentKeys), { error: 'must be a list of name: settings' }).nullish(),
+    custom_agents: z
+      .record(
+        z.string(),
+        section({
+          ...subagentKeys,
+          description: text.min(1, 'must say when to use it'),
+          system_prompt: text.min(1, 'must not be empty'),
+          tools: z.array(text, { error: 'must be a list of tool names' }).nullish(),
+          disallowed_tools: z.array(text, { error: 'must be a list of tool names' }).nullish(),
+        }),
+        { error: 'must be a list of name: settings' },
+      )
+      .nullish(),
+  }).optional(),
   title: section({
     enabled: yes.optional(),
     max_words: count('words', 1, 100).optional(),
@@ -138,7 +181,6 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'tool_progress',
   'read_before_write',
   'safety_finish_reason',
-  'subagents',
   'acp_agents',
   'skills',
   'skill_scan',

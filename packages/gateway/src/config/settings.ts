@@ -1,5 +1,6 @@
 import { isIP } from 'node:net';
 import { resolve } from 'node:path';
+import type { SubagentSettings } from '@reindeer/agent';
 import { ReindeerError } from '@reindeer/protocol';
 import { type OwnershipSettings, resolveOwnership } from '@reindeer/sandbox';
 import { isLoopbackName } from '../http/guards.ts';
@@ -7,6 +8,7 @@ import { didYouMean } from '../nearest.ts';
 import type { LoadedConfig } from './load.ts';
 import { modelsOf } from './models.ts';
 import type { ConfigFile, ModelEntry } from './schema.ts';
+import { subagentsOf } from './subagents.ts';
 
 /** Everything that the composition root needs to know, resolved: file, environment and command line together. */
 export interface Settings {
@@ -28,6 +30,7 @@ export interface Settings {
   /** Who may stop a sandbox that lives between turns, and where that is kept. */
   readonly sandboxOwnership: OwnershipSettings;
   readonly title: NonNullable<ConfigFile['title']>;
+  readonly subagents: SubagentSettings;
   /** Tools that a person must approve before each call; `*` = every tool. */
   readonly approvals: readonly string[];
   readonly uploads: { readonly maxFiles: number; readonly maxFileSize: number; readonly maxTotalSize: number };
@@ -119,6 +122,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
       environment: variables,
     }),
     title: config.title ?? {},
+    subagents: subagentsOf(config.subagents),
     approvals: config.approvals?.tools ?? [],
     uploads: {
       maxFiles: config.uploads?.max_files ?? 10,

@@ -131,7 +131,8 @@ function withoutDataImages(message: JsonObject): JsonObject {
 
 /** One message fact as a row of the message lists. */
 export function messageView(fact: Fact): JsonObject | null {
-  if (fact.body.kind !== 'message') return null;
+  // What sub-agents say among themselves is no message of the conversation (SA-24); the log has it under their namespace.
+  if (fact.body.kind !== 'message' || fact.body.ns !== '') return null;
   const message = fact.body.message as JsonObject;
   return {
     seq: fact.seq,
