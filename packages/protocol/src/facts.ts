@@ -100,7 +100,7 @@ export const factKey = {
   toolStarted: (messageId: string, index: number, runId: string, attempt: number) =>
     `tool:${messageId}:${index}:${runId}:${attempt}:started`,
   toolFinished: (messageId: string, index: number) => `tool:${messageId}:${index}:finished`,
-  update: (taskId: string) => `update:${taskId}`,
+  update: (checkpointId: string, taskId: string) => `update:${checkpointId}:${taskId}`,
   checkpoint: (ns: string, checkpointId: string) => `checkpoint:${ns}:${checkpointId}`,
   interrupt: (ns: string, checkpointId: string, taskId: string) => `interrupt:${ns}:${checkpointId}:${taskId}`,
   custom: (runId: string, token: string, n: number) => `custom:${runId}:${token}:${n}`,

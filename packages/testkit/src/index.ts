@@ -1,4 +1,5 @@
 export * from './clock.ts';
+export * from './contracts/attempt-store.ts';
 export * from './contracts/checkpoint-store.ts';
 export * from './contracts/journal.ts';
 export * from './contracts/log.ts';

@@ -1,4 +1,5 @@
 import {
+  attemptStoreContract,
   checkpointStoreContract,
   journalContract,
   logContract,
@@ -18,5 +19,6 @@ else {
   journalContract('postgres', pair);
   threadStoreContract('postgres', pair);
   checkpointStoreContract('postgres', pair);
+  attemptStoreContract('postgres', pair);
   retryContract('postgres', pair);
 }

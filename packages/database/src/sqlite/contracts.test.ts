@@ -1,4 +1,5 @@
 import {
+  attemptStoreContract,
   journalContract,
   logContract,
   type OpenedStores,
@@ -18,5 +19,6 @@ async function open(): Promise<OpenedStores> {
 runStoreContract('sqlite', open, { modelRuns: 30 });
 logContract('sqlite', open);
 journalContract('sqlite', open);
+attemptStoreContract('sqlite', open);
 threadStoreContract('sqlite', open);
 retryContract('sqlite', open);

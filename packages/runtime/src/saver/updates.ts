@@ -63,7 +63,7 @@ export function factsOfWrites(input: {
   }
   return [
     {
-      key: factKey.update(taskId),
+      key: factKey.update(checkpointId, taskId),
       body: { kind: 'update', ns, node, taskId, values: updateOf(writes, packer) },
     },
   ];
