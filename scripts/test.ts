@@ -7,6 +7,15 @@ import { parseArgs } from 'node:util';
 import type { TestRecord } from './reporter.ts';
 
 const root = join(import.meta.dirname, '..');
+let running: number | undefined;
+
+// A suite is a group of its own, so that one that is late can be ended whole; a Ctrl-C reaches only this process.
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+  process.once(signal, () => {
+    if (running !== undefined) process.kill(-running, 'SIGKILL');
+    process.exit(130);
+  });
+
 const results = join(root, '.test-results');
 const bin = (name: string) => join(root, 'node_modules', '.bin', name);
 
@@ -46,7 +55,7 @@ const suites: readonly Suite[] = [
   { name: 'build', command: [process.execPath, join(root, 'scripts/build.ts')], seconds: 120, records: false },
   vitest('unit', 300),
   vitest('conformance', 180),
-  vitest('real', 420),
+  vitest('real', 600),
   {
     name: 'simulation',
     command: [process.execPath, join(root, 'packages/simulator/src/main.ts'), '--seeds', '3000', '--mutants'],
@@ -67,6 +76,7 @@ async function runSuite(suite: Suite): Promise<{ records: TestRecord[]; seconds:
     stdio: ['ignore', 'inherit', 'inherit'],
     detached: true,
   });
+  running = child.pid;
   let late = false;
   const timer = setTimeout(() => {
     late = true;
@@ -77,6 +87,7 @@ async function runSuite(suite: Suite): Promise<{ records: TestRecord[]; seconds:
     child.once('exit', (value) => resolve(value ?? 128));
   });
   clearTimeout(timer);
+  running = undefined;
   const seconds = (performance.now() - started) / 1000;
   const self = (state: 'passed' | 'failed', name: string): TestRecord => ({
     suite: suite.name,

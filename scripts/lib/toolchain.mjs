@@ -134,6 +134,9 @@ function explainNpm(what, output) {
   return new Impossible(`${what} failed. The end of npm's output:\n${output.trim().split('\n').slice(-12).join('\n')}`);
 }
 
+/** npm tries again after these times; by itself it would stay silent for more than a minute where there is no network. */
+const patience = ['--fetch-retries=3', '--fetch-retry-mintimeout=1000', '--fetch-retry-maxtimeout=4000'];
+
 /** Finds or fetches Node 24. @returns the path of its binary */
 export async function ensureNode() {
   if (Number(process.versions.node.split('.')[0]) >= wanted) return process.execPath;
@@ -162,6 +165,7 @@ export async function ensureNode() {
     '--no-fund',
     '--no-package-lock',
     '--no-save',
+    ...patience,
   ];
   const result = await run(process.execPath, [npmProgram(), ...args, `${build.name}@${build.version}`], { cwd: home });
   if (result.code !== 0) throw explainNpm(`Fetching Node ${build.version}`, result.output);
@@ -209,7 +213,7 @@ export async function ensureDependencies(node) {
     return;
   }
   say('· installing dependencies (once) …');
-  const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund'];
+  const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund', ...patience];
   const result = await run(node, [npmProgram(), ...args], { env: environmentFor(node) });
   if (result.code !== 0) throw explainNpm('Installing the dependencies', result.output);
   await writeFile(stamp, expected);
