@@ -10,15 +10,31 @@ import { copyThreadContent, deleteCheckpointRows } from './thread.ts';
 
 type Input<M extends 'rollback' | 'prune' | 'copyThread'> = Parameters<CheckpointStore[M]>[0];
 
-interface After {
+/** A place in the order in which checkpoints were written. */
+interface Place {
   readonly nsKey: number;
+  readonly position: number;
   readonly checkpointId: Uint8Array;
 }
-const deleteCheckpointsAfter = defineStatement((db, p: After) =>
-  db.deleteFrom('checkpoints').where('ns_key', '=', p.nsKey).where('checkpoint_id', '>', p.checkpointId),
+const deleteCheckpointsAfter = defineStatement((db, p: Place) =>
+  db
+    .deleteFrom('checkpoints')
+    .where('ns_key', '=', p.nsKey)
+    .where((eb) =>
+      eb.or([
+        eb('position', '>', p.position),
+        eb.and([eb('position', '=', p.position), eb('checkpoint_id', '>', p.checkpointId)]),
+      ]),
+    ),
 );
-const deleteWritesAfter = defineStatement((db, p: After) =>
-  db.deleteFrom('checkpoint_writes').where('ns_key', '=', p.nsKey).where('checkpoint_id', '>', p.checkpointId),
+/** Writes beside checkpoints that are gone. */
+const deleteWritesBesideNothing = defineStatement((db, p: { nsKey: number }) =>
+  db
+    .deleteFrom('checkpoint_writes')
+    .where('ns_key', '=', p.nsKey)
+    .where('checkpoint_id', 'not in', (eb) =>
+      eb.selectFrom('checkpoints').select('checkpoints.checkpoint_id').where('checkpoints.ns_key', '=', p.nsKey),
+    ),
 );
 const deleteWritesOfRun = defineStatement((db, p: { nsKey: number; runKey: number }) =>
   db.deleteFrom('checkpoint_writes').where('ns_key', '=', p.nsKey).where('run_key', '=', p.runKey),
@@ -27,17 +43,23 @@ const deleteWritesOfRun = defineStatement((db, p: { nsKey: number; runKey: numbe
 const newestBeyond = defineStatement((db, p: { nsKey: number; keep: number }) =>
   db
     .selectFrom('checkpoints')
-    .select('checkpoint_id')
+    .select(['position', 'checkpoint_id'])
     .where('ns_key', '=', p.nsKey)
+    .orderBy('position', 'desc')
     .orderBy('checkpoint_id', 'desc')
     .limit(1)
     .offset(sql<number>`${p.keep}`),
 );
-const deleteCheckpointsUpTo = defineStatement((db, p: After) =>
-  db.deleteFrom('checkpoints').where('ns_key', '=', p.nsKey).where('checkpoint_id', '<=', p.checkpointId),
-);
-const deleteWritesUpTo = defineStatement((db, p: After) =>
-  db.deleteFrom('checkpoint_writes').where('ns_key', '=', p.nsKey).where('checkpoint_id', '<=', p.checkpointId),
+const deleteCheckpointsUpTo = defineStatement((db, p: Place) =>
+  db
+    .deleteFrom('checkpoints')
+    .where('ns_key', '=', p.nsKey)
+    .where((eb) =>
+      eb.or([
+        eb('position', '<', p.position),
+        eb.and([eb('position', '=', p.position), eb('checkpoint_id', '<=', p.checkpointId)]),
+      ]),
+    ),
 );
 
 /**
@@ -50,7 +72,8 @@ export const rollback = defineScript(
   async (tx, { fence, threadId, checkpointId }: Input<'rollback'>): Promise<Fenced<object>> => {
     if (!(await fenceRun(tx, fence, threadId))) return { outcome: 'fenced' };
     const key = await lockThreadKey(tx, threadId);
-    if (checkpointId !== '' && !(await exists(tx, key, checkpointId))) {
+    const target = checkpointId === '' ? BEFORE_ALL : await placeOf(tx, key, checkpointId);
+    if (target === null) {
       throw new ReindeerError(
         'precondition_failed',
         'The checkpoint to return to does not exist; nothing was changed.',
@@ -61,10 +84,9 @@ export const rollback = defineScript(
     }
     if (key === null) return { outcome: 'ok' };
     const runKey = await findRunKey(tx, fence.runId);
-    const bytes = checkpointId === '' ? new Uint8Array() : idToBytes(checkpointId);
     for (const { ns_key: nsKey } of await tx.all(namespacesOf, { key })) {
-      await tx.run(deleteCheckpointsAfter, { nsKey, checkpointId: bytes });
-      await tx.run(deleteWritesAfter, { nsKey, checkpointId: bytes });
+      await tx.run(deleteCheckpointsAfter, { nsKey, ...target });
+      await tx.run(deleteWritesBesideNothing, { nsKey });
       if (runKey !== null) await tx.run(deleteWritesOfRun, { nsKey, runKey });
     }
     await sweep(tx, key);
@@ -72,10 +94,14 @@ export const rollback = defineScript(
   },
 );
 
-async function exists(tx: Tx, key: number | null, checkpointId: string): Promise<boolean> {
+const BEFORE_ALL: Omit<Place, 'nsKey'> = { position: Number.MIN_SAFE_INTEGER, checkpointId: new Uint8Array() };
+
+async function placeOf(tx: Tx, key: number | null, checkpointId: string): Promise<Omit<Place, 'nsKey'> | null> {
   const nsKey = key === null ? null : await findNamespace(tx, key, '');
-  if (nsKey === null) return false;
-  return (await tx.first(checkpointAt, { nsKey, checkpointId: idToBytes(checkpointId) })) !== undefined;
+  if (nsKey === null) return null;
+  const bytes = idToBytes(checkpointId);
+  const row = await tx.first(checkpointAt, { nsKey, checkpointId: bytes });
+  return row === undefined ? null : { position: row.position, checkpointId: bytes };
 }
 
 /** Keeps the newest checkpoints of each namespace, with everything that they mention (D4). */
@@ -94,8 +120,9 @@ export const prune = defineScript(
     for (const { ns_key: nsKey } of await tx.all(namespacesOf, { key })) {
       const beyond = await tx.first(newestBeyond, { nsKey, keep });
       if (beyond === undefined) continue;
-      removed += await tx.run(deleteCheckpointsUpTo, { nsKey, checkpointId: beyond.checkpoint_id });
-      await tx.run(deleteWritesUpTo, { nsKey, checkpointId: beyond.checkpoint_id });
+      const { position, checkpoint_id: checkpointId } = beyond;
+      removed += await tx.run(deleteCheckpointsUpTo, { nsKey, position, checkpointId });
+      await tx.run(deleteWritesBesideNothing, { nsKey });
     }
     if (removed > 0) await sweep(tx, key);
     return removed;

@@ -46,6 +46,7 @@ const put = defineScript('checkpoints.put', 'write', async (tx, input: Checkpoin
     const text = base === undefined ? own : (appendList(bases[index] ?? '[]', base.keep, own) ?? own);
     await tx.run(putChannel, { nsKey, name, version, value: await content.outline(text) });
   }
+  const { head: position } = await appendFacts(tx, { threadId, runId: fence?.runId ?? null, facts, now });
   const encoded = encodeHead(input.checkpoint, input.checkpointId);
   await tx.run(putCheckpoint, {
     nsKey,
@@ -53,9 +54,9 @@ const put = defineScript('checkpoints.put', 'write', async (tx, input: Checkpoin
     parentId: input.parentId === null ? null : idToBytes(input.parentId),
     head: 'whole' in encoded ? encoded.whole : encoded.head(await storeText(tx, key, encoded.shape)),
     metadata: encodeMetadata(input.metadata),
+    position,
   });
   await mirrorTitle(tx, input);
-  if (facts.length > 0) await appendFacts(tx, { threadId, runId: fence?.runId ?? null, facts, now });
   return { outcome: 'ok' };
 });
 

@@ -56,7 +56,7 @@ interface Position {
 
 /** LangGraph writes a checkpoint again under its id when a run ends with it: the newer text stays. */
 export const putCheckpoint = defineStatement(
-  (db, p: Position & { parentId: Uint8Array | null; head: string; metadata: string }) =>
+  (db, p: Position & { parentId: Uint8Array | null; head: string; metadata: string; position: number }) =>
     db
       .insertInto('checkpoints')
       .values({
@@ -65,6 +65,7 @@ export const putCheckpoint = defineStatement(
         parent_id: p.parentId,
         head: p.head,
         metadata: p.metadata,
+        position: p.position,
       })
       .onConflict((c) =>
         c
@@ -127,20 +128,22 @@ export const writesOf = defineStatement((db, p: Position) =>
 export const checkpointAt = defineStatement((db, p: Position) =>
   db
     .selectFrom('checkpoints')
-    .select(['checkpoint_id', 'parent_id', 'head', 'metadata'])
+    .select(['checkpoint_id', 'parent_id', 'head', 'metadata', 'position'])
     .where('ns_key', '=', p.nsKey)
     .where('checkpoint_id', '=', p.checkpointId),
 );
+/** The last one that was written. */
 export const newestCheckpoint = defineStatement((db, p: { nsKey: number }) =>
   db
     .selectFrom('checkpoints')
     .select(['checkpoint_id', 'parent_id', 'head', 'metadata'])
     .where('ns_key', '=', p.nsKey)
+    .orderBy('position', 'desc')
     .orderBy('checkpoint_id', 'desc')
     .limit(1),
 );
 
-/** Newest first, before a position in that order; null bounds are open. */
+/** By id, the highest first, before a position in that order; null bounds are open. */
 export const listCheckpoints = defineStatement(
   (
     db,

@@ -37,6 +37,11 @@ export interface CheckpointsTable {
   /** See `head.ts`. */
   head: string;
   metadata: string;
+  /**
+   * The thread's newest fact when it was written, its own included: later ones stand higher, whatever their ids say. In a copy, where
+   * no facts are yet, at most 0.
+   */
+  position: number;
 }
 
 /** A channel's value, once per version. */

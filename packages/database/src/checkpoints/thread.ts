@@ -36,18 +36,32 @@ const copyMessages = defineStatement((db, p: { from: number; to: number }) =>
         .where('thread_key', '=', p.from),
     ),
 );
+const lastPosition = defineStatement((db, p: { key: number }) =>
+  db
+    .selectFrom('checkpoints')
+    .select((eb) => eb.fn.max('position').as('last'))
+    .where('ns_key', 'in', ofThread(db, p.key)),
+);
+/** In their order, and before everything that will be written to the copy, whose facts begin at 1. */
+const copyCheckpoints = defineStatement((db, p: { from: number; to: number; last: number }) =>
+  db
+    .insertInto('checkpoints')
+    .columns(['ns_key', 'checkpoint_id', 'parent_id', 'head', 'metadata', 'position'])
+    .expression(
+      db
+        .selectFrom('checkpoints')
+        .select([
+          sql<number>`${p.to}`.as('to'),
+          'checkpoint_id',
+          'parent_id',
+          'head',
+          'metadata',
+          sql<number>`position - ${p.last}`.as('position'),
+        ])
+        .where('ns_key', '=', p.from),
+    ),
+);
 const copyRows = [
-  defineStatement((db, p: { from: number; to: number }) =>
-    db
-      .insertInto('checkpoints')
-      .columns(['ns_key', 'checkpoint_id', 'parent_id', 'head', 'metadata'])
-      .expression(
-        db
-          .selectFrom('checkpoints')
-          .select([sql<number>`${p.to}`.as('to'), 'checkpoint_id', 'parent_id', 'head', 'metadata'])
-          .where('ns_key', '=', p.from),
-      ),
-  ),
   defineStatement((db, p: { from: number; to: number }) =>
     db
       .insertInto('checkpoint_channels')
@@ -100,8 +114,10 @@ export async function copyThreadContent(tx: Tx, fromThreadId: string, toThreadId
     });
   }
   await tx.run(copyMessages, { from, to });
+  const last = Number((await tx.first(lastPosition, { key: from }))?.last ?? 0);
   for (const { ns_key: fromNs, ns } of await tx.all(namespacesOf, { key: from })) {
     const toNs = await namespaceKey(tx, to, ns);
+    await tx.run(copyCheckpoints, { from: fromNs, to: toNs, last });
     for (const statement of copyRows) await tx.run(statement, { from: fromNs, to: toNs });
   }
 }

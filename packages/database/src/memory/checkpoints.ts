@@ -31,12 +31,15 @@ export function memoryCheckpointStore(database: MemoryDatabase, transact: Transa
       transact(() => {
         if (allowed(input.fence, input.threadId) === null) return { outcome: 'fenced' };
         const shelf = database.shelf(input.threadId);
-        shelf.checkpoints.set(checkpointKey(input.ns, input.checkpointId), {
+        database.append(input.threadId, input.fence?.runId ?? null, input.facts, input.now);
+        const key = checkpointKey(input.ns, input.checkpointId);
+        shelf.checkpoints.set(key, {
           ns: input.ns,
           checkpointId: input.checkpointId,
           parentId: input.parentId,
           checkpoint: input.checkpoint,
           metadata: input.metadata,
+          position: shelf.checkpoints.get(key)?.position ?? shelf.head,
         });
         for (const { name, version, value } of input.channels) {
           const channel = `${input.ns}\n${name}\n${version}`;
@@ -46,7 +49,6 @@ export function memoryCheckpointStore(database: MemoryDatabase, transact: Transa
         const title = titleIn(input);
         const thread = database.threads.get(input.threadId);
         if (title !== undefined && thread !== undefined) thread.title = title;
-        database.append(input.threadId, input.fence?.runId ?? null, input.facts, input.now);
         return { outcome: 'ok' };
       }),
 
@@ -97,7 +99,8 @@ export function memoryCheckpointStore(database: MemoryDatabase, transact: Transa
       transact(() => {
         if (allowed(fence, threadId) === null) return { outcome: 'fenced' };
         const shelf = database.shelf(threadId);
-        if (checkpointId !== '' && !shelf.checkpoints.has(checkpointKey('', checkpointId)))
+        const target = checkpointId === '' ? null : shelf.checkpoints.get(checkpointKey('', checkpointId));
+        if (target === undefined)
           throw new ReindeerError(
             'precondition_failed',
             'The checkpoint to return to does not exist; nothing was changed.',
@@ -106,7 +109,7 @@ export function memoryCheckpointStore(database: MemoryDatabase, transact: Transa
             },
           );
         for (const row of [...shelf.checkpoints.values()])
-          if (row.checkpointId > checkpointId) deleteCheckpoint(shelf, row);
+          if (target === null || byPosition(row, target) > 0) deleteCheckpoint(shelf, row);
         // A resumed run also wrote beside checkpoints that stay; the state before it did not have those writes (RB-01).
         for (const [key, write] of shelf.writes) if (write.runId === fence.runId) shelf.writes.delete(key);
         dropUnmentioned(shelf);
@@ -146,7 +149,8 @@ export function copyCheckpoints(database: MemoryDatabase, fromThreadId: string, 
   const from = database.shelves.get(fromThreadId);
   if (from === undefined) return;
   const to = database.shelf(toThreadId);
-  for (const [key, row] of from.checkpoints) to.checkpoints.set(key, { ...row });
+  const last = Math.max(0, ...[...from.checkpoints.values()].map(({ position }) => position));
+  for (const [key, row] of from.checkpoints) to.checkpoints.set(key, { ...row, position: row.position - last });
   for (const [key, json] of from.channels) to.channels.set(key, json);
   for (const [key, row] of from.writes) to.writes.set(key, { ...row, runId: null });
   for (const [hash, message] of from.messages) to.messages.set(hash, message);
@@ -155,10 +159,12 @@ export function copyCheckpoints(database: MemoryDatabase, fromThreadId: string, 
 
 const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
+/** In the order in which they were written; ids follow clocks, which jump and differ. */
+const byPosition = (a: CheckpointRow, b: CheckpointRow): number =>
+  a.position - b.position || compareText(a.checkpointId, b.checkpointId);
+
 function newestFirst(shelf: ThreadShelf, ns: string | null): CheckpointRow[] {
-  return [...shelf.checkpoints.values()]
-    .filter((row) => ns === null || row.ns === ns)
-    .sort((a, b) => compareText(b.checkpointId, a.checkpointId));
+  return [...shelf.checkpoints.values()].filter((row) => ns === null || row.ns === ns).sort((a, b) => byPosition(b, a));
 }
 
 function matchesFilter(row: CheckpointRow, filter: JsonObject): boolean {

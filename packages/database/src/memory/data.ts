@@ -54,6 +54,8 @@ export interface CheckpointRow {
   parentId: string | null;
   checkpoint: string;
   metadata: string;
+  /** The thread's newest fact when it was written, its own included; at most 0 in a copy. */
+  readonly position: number;
 }
 
 export interface WriteRow {

@@ -2,10 +2,11 @@ import { ReindeerError } from '@reindeer/protocol';
 import type { DialectName } from '../executor.ts';
 import { foundation } from './0001-foundation.ts';
 import { checkpoints } from './0002-checkpoints.ts';
+import { checkpointOrder } from './0003-checkpoint-order.ts';
 import { type Migration, TYPES } from './types.ts';
 
 /** In order of version. */
-export const MIGRATIONS: readonly Migration[] = [foundation, checkpoints];
+export const MIGRATIONS: readonly Migration[] = [foundation, checkpoints, checkpointOrder];
 
 /** The format that this program writes. */
 export const FORMAT_VERSION = Math.max(...MIGRATIONS.map((migration) => migration.version));

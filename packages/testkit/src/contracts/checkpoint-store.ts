@@ -335,6 +335,51 @@ export function checkpointStoreContract(name: string, open: StoresFactory): void
       },
     );
 
+    test('the head is what was written last, also when a clock went back and its id is lower', async () => {
+      const world = await scene();
+      const { a } = world;
+      const first = await world.running({ runId: 'first' });
+      const put = (n: number, held: typeof first, more: object = {}) =>
+        a.checkpoints.put(
+          checkpoint(n, { title: [`v${n}`, packed(n)] }, { fence: held.fence, facts: [fact(`put ${n}`)], ...more }),
+        );
+      const head = async (threadId = 'thread') =>
+        (await world.b.checkpoints.load({ threadId, ns: '', checkpointId: null }))?.checkpointId;
+      await put(5, first);
+      await put(6, first);
+      await put(6, first);
+      await world.finalize(first.fence, 'success');
+      const before = await a.checkpoints.list({ ...ALL, threadId: 'thread' });
+
+      // The clock of the next holder is behind.
+      const second = await world.running({ runId: 'second' });
+      await put(2, second);
+      await put(3, second, { ns: 'child' });
+      await put(1, second);
+      await put(6, second);
+      expect(await head()).toBe(checkpointIdOf(1));
+      await a.threads.copy({ fromThreadId: 'thread', toThreadId: 'copy', userId: 'user', now: T0 });
+      expect(await head('copy')).toBe(checkpointIdOf(1));
+      const third = await world.running({ runId: 'third', threadId: 'copy' });
+      await a.checkpoints.put(
+        checkpoint(0, { title: ['v0', packed(0)] }, { fence: third.fence, threadId: 'copy', facts: [fact('put 0')] }),
+      );
+      expect(await head('copy')).toBe(checkpointIdOf(0));
+
+      await a.checkpoints.rollback({
+        fence: second.fence,
+        threadId: 'thread',
+        checkpointId: checkpointIdOf(6),
+        now: T0,
+      });
+      expect(await a.checkpoints.list({ ...ALL, threadId: 'thread' })).toEqual(before);
+      expect(await head()).toBe(checkpointIdOf(6));
+      await put(4, second);
+      expect(await a.checkpoints.prune?.({ threadId: 'thread', keep: 2 })).toBe(1);
+      const left = (await a.checkpoints.list({ ...ALL, threadId: 'thread' })).map((one) => one.checkpointId);
+      expect(left).toEqual([checkpointIdOf(6), checkpointIdOf(4)]);
+    });
+
     test('rollback to nothing deletes the checkpoints of the thread and of no other', async () => {
       const world = await scene();
       const { a } = world;
