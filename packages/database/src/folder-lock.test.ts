@@ -49,6 +49,14 @@ test('a file in the way is named', async () => {
     });
 });
 
+test('a place where nothing can be made ends with a message', { timeout: 10_000 }, async (ctx) => {
+  if (process.platform !== 'linux') return ctx.skip('needs /proc, where every try answers "no such file"');
+  await expect(lockFolder('/proc/reindeer/data')).rejects.toMatchObject({
+    code: 'configuration',
+    message: expect.stringContaining('/proc/reindeer/data'),
+  });
+});
+
 test('a folder that cannot be written is named', async (ctx) => {
   if (process.getuid?.() === 0) ctx.skip('the system administrator may write everywhere');
   await chmod(base, 0o500);

@@ -1,5 +1,5 @@
-import { access, constants, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { access, constants, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { ReindeerError } from '@reindeer/protocol';
 
@@ -26,7 +26,7 @@ const BUSY = 5;
  */
 export async function lockFolder(folder: string): Promise<FolderLock> {
   try {
-    await mkdir(folder, { recursive: true, mode: 0o700 });
+    await makeFolder(folder);
     await access(folder, constants.R_OK | constants.W_OK | constants.X_OK);
   } catch (cause) {
     throw new ReindeerError(
@@ -63,6 +63,31 @@ export async function lockFolder(folder: string): Promise<FolderLock> {
       if (lock.isOpen) lock.close();
     },
   };
+}
+
+/**
+ * Makes the folder and what is missing above it, one step per name. Node's recursive form never ends where the system answers "no such
+ * file" to every try, as below /proc.
+ */
+async function makeFolder(folder: string): Promise<void> {
+  const missing: string[] = [];
+  for (let path = folder; !(await exists(path)) && dirname(path) !== path; path = dirname(path)) missing.unshift(path);
+  for (const path of missing) {
+    await mkdir(path, { mode: 0o700 }).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EEXIST') throw error;
+    });
+  }
+  if (!(await stat(folder)).isDirectory()) throw Object.assign(new Error('Not a folder'), { code: 'ENOTDIR' });
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await access(path);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
+    throw error;
+  }
 }
 
 /** null = somebody else holds it. */
