@@ -1,5 +1,13 @@
 import { expect, test } from 'vitest';
-import { bindParameters, compileStatement, createDialect, defineStatement } from './executor.ts';
+import {
+  bindParameters,
+  compileStatement,
+  createDialect,
+  defineStatement,
+  lasting,
+  remembering,
+  type Tx,
+} from './executor.ts';
 import { texts } from './sql.ts';
 
 const find = defineStatement((db, p: { threadId: string; at: number }, dialect) =>
@@ -44,4 +52,32 @@ test('what a driver would store wrongly or as nothing is refused by name', () =>
   for (const value of [null, 0, 1.5, 10n, new Uint8Array([1])])
     expect(bindParameters(compiled, { threadId: 't', at: value })[2]).toEqual(value);
   expect(bindParameters(compiled, { threadId: 't', at: true })[2]).toBe(1);
+});
+
+test('what lasts is asked once in a transaction; what is not there yet is asked again', async () => {
+  const steady = lasting(
+    defineStatement((db, p: { runId: string }) => db.selectFrom('runs').select('status').where('run_id', '=', p.runId)),
+  );
+  const changing = defineStatement((db, p: { runId: string }) =>
+    db.selectFrom('runs').select('status').where('run_id', '=', p.runId),
+  );
+  let asked = 0;
+  const rows = new Map<string, object>([['there', { status: 'running' }]]);
+  const tx = {
+    first: async (_statement: unknown, { runId }: { runId: string }) => {
+      asked += 1;
+      return rows.get(runId);
+    },
+  } as unknown as Tx;
+  const one = remembering(tx);
+  expect(await one.first(steady, { runId: 'there' })).toEqual({ status: 'running' });
+  expect(await one.first(steady, { runId: 'there' })).toEqual({ status: 'running' });
+  expect(asked).toBe(1);
+  expect(await one.first(steady, { runId: 'new' })).toBeUndefined();
+  rows.set('new', { status: 'pending' });
+  expect(await one.first(steady, { runId: 'new' })).toEqual({ status: 'pending' });
+  expect(asked).toBe(3);
+  await one.first(changing, { runId: 'there' });
+  await one.first(changing, { runId: 'there' });
+  expect(asked).toBe(5);
 });

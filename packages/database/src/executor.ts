@@ -79,6 +79,43 @@ type Build<P, R> = (db: Kysely<Database>, params: P, dialect: Dialect) => Compil
 /** A statement with named parameters. Hold it as a constant: its identity is the key under which it is prepared. */
 export interface Statement<P, R> {
   readonly build: Build<P, R>;
+  /** See `lasting`. */
+  readonly lasting?: true;
+}
+
+/**
+ * Marks a statement whose row, once it is there, stays the same until the transaction ends: ids that never change, and locks. A script
+ * that does many things for one thread asks it once (`remembering`).
+ */
+export function lasting<P, R>(statement: Statement<P, R>): Statement<P, R> {
+  return { ...statement, lasting: true };
+}
+
+/** The transaction, with the answers of lasting statements remembered. */
+export function remembering(tx: Tx): Tx {
+  const known = new Map<Statement<never, unknown>, Map<string, unknown>>();
+  const once = async (statement: Statement<never, unknown>, params: object, ask: () => Promise<unknown>) => {
+    const answers = known.get(statement) ?? new Map<string, unknown>();
+    known.set(statement, answers);
+    const key = JSON.stringify(Object.values(params));
+    const before = answers.get(key);
+    if (before !== undefined) return before;
+    const answer = await ask();
+    // No row: one may come.
+    if (answer !== undefined && answer !== 0) answers.set(key, answer);
+    return answer;
+  };
+  return {
+    ...tx,
+    first: (statement, params) =>
+      statement.lasting
+        ? (once(statement as Statement<never, unknown>, params, () => tx.first(statement, params)) as never)
+        : tx.first(statement, params),
+    run: (statement, params) =>
+      statement.lasting
+        ? (once(statement as Statement<never, unknown>, params, () => tx.run(statement, params)) as Promise<number>)
+        : tx.run(statement, params),
+  };
 }
 
 /**

@@ -1,6 +1,6 @@
 import type { Fence } from '@reindeer/protocol';
 import { sql } from 'kysely';
-import { defineStatement, type Tx } from './executor.ts';
+import { defineStatement, lasting, type Tx } from './executor.ts';
 
 /**
  * The one conditional update with which every transaction of a holder begins (D1). A takeover writes a new token on the same row,
@@ -24,23 +24,25 @@ const fence = defineStatement((db, p: { runId: string; token: string }, dialect)
         .where('acknowledged', '=', 0)
         .forNoKeyUpdate(),
 );
-const fenceOfThread = defineStatement((db, p: { runId: string; token: string; threadId: string }, dialect) =>
-  dialect.name === 'sqlite'
-    ? db
-        .updateTable('runs')
-        .set({ token: sql<string>`token` })
-        .where('run_id', '=', p.runId)
-        .where('token', '=', p.token)
-        .where('thread_id', '=', p.threadId)
-        .where('acknowledged', '=', 0)
-    : db
-        .selectFrom('runs')
-        .select('run_id')
-        .where('run_id', '=', p.runId)
-        .where('token', '=', p.token)
-        .where('thread_id', '=', p.threadId)
-        .where('acknowledged', '=', 0)
-        .forNoKeyUpdate(),
+const fenceOfThread = lasting(
+  defineStatement((db, p: { runId: string; token: string; threadId: string }, dialect) =>
+    dialect.name === 'sqlite'
+      ? db
+          .updateTable('runs')
+          .set({ token: sql<string>`token` })
+          .where('run_id', '=', p.runId)
+          .where('token', '=', p.token)
+          .where('thread_id', '=', p.threadId)
+          .where('acknowledged', '=', 0)
+      : db
+          .selectFrom('runs')
+          .select('run_id')
+          .where('run_id', '=', p.runId)
+          .where('token', '=', p.token)
+          .where('thread_id', '=', p.threadId)
+          .where('acknowledged', '=', 0)
+          .forNoKeyUpdate(),
+  ),
 );
 
 /**

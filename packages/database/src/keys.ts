@@ -1,10 +1,14 @@
-import { defineStatement, type Tx } from './executor.ts';
+import { defineStatement, lasting, type Tx } from './executor.ts';
 
-const find = defineStatement((db, p: { threadId: string }) =>
-  db.selectFrom('thread_keys').select('thread_key').where('thread_id', '=', p.threadId),
+const find = lasting(
+  defineStatement((db, p: { threadId: string }) =>
+    db.selectFrom('thread_keys').select('thread_key').where('thread_id', '=', p.threadId),
+  ),
 );
-const lock = defineStatement((db, p: { threadId: string }) =>
-  db.selectFrom('thread_keys').select('thread_key').where('thread_id', '=', p.threadId).forNoKeyUpdate(),
+const lock = lasting(
+  defineStatement((db, p: { threadId: string }) =>
+    db.selectFrom('thread_keys').select('thread_key').where('thread_id', '=', p.threadId).forNoKeyUpdate(),
+  ),
 );
 const create = defineStatement((db, p: { threadId: string }) =>
   db

@@ -1,6 +1,6 @@
 import type { AttemptAnswer, AttemptWrite } from '@reindeer/protocol';
 import { checkpointScripts } from '../checkpoints/scripts.ts';
-import { defineScript, type Tx } from '../executor.ts';
+import { defineScript, remembering, type Tx } from '../executor.ts';
 import { journalScripts } from '../journal/scripts.ts';
 
 type Input = { readonly writes: readonly AttemptWrite[] };
@@ -23,8 +23,9 @@ function writeOne(tx: Tx, write: AttemptWrite): Promise<Answer> {
 /** The writes of one attempt in their order, as one unit: see `AttemptStore`. */
 async function writeAll(tx: Tx, { writes }: Input): Promise<Answer[]> {
   const answers: Answer[] = [];
+  const one = remembering(tx);
   for (const write of writes) {
-    const answer = await writeOne(tx, write);
+    const answer = await writeOne(one, write);
     answers.push(answer);
     if (answer.outcome === 'fenced' || answer.outcome === 'incomplete') break;
   }

@@ -1,9 +1,11 @@
 import { sql } from 'kysely';
-import { defineStatement, type Tx } from '../executor.ts';
+import { defineStatement, lasting, type Tx } from '../executor.ts';
 import { typed } from '../sql.ts';
 
-const findNs = defineStatement((db, p: { key: number; ns: string }) =>
-  db.selectFrom('checkpoint_namespaces').select('ns_key').where('thread_key', '=', p.key).where('ns', '=', p.ns),
+const findNs = lasting(
+  defineStatement((db, p: { key: number; ns: string }) =>
+    db.selectFrom('checkpoint_namespaces').select('ns_key').where('thread_key', '=', p.key).where('ns', '=', p.ns),
+  ),
 );
 const createNs = defineStatement((db, p: { key: number; ns: string }) =>
   db
@@ -26,8 +28,10 @@ export async function namespaceKey(tx: Tx, key: number, ns: string): Promise<num
   return (await findNamespace(tx, key, ns)) ?? 0;
 }
 
-const findRun = defineStatement((db, p: { runId: string }) =>
-  db.selectFrom('run_keys').select('run_key').where('run_id', '=', p.runId),
+const findRun = lasting(
+  defineStatement((db, p: { runId: string }) =>
+    db.selectFrom('run_keys').select('run_key').where('run_id', '=', p.runId),
+  ),
 );
 const createRun = defineStatement((db, p: { runId: string; key: number }) =>
   db

@@ -1,7 +1,7 @@
 import { hash as digest } from 'node:crypto';
 import type { NewFact } from '@reindeer/protocol';
 import { sql } from 'kysely';
-import { defineStatement, type Tx } from '../executor.ts';
+import { defineStatement, lasting, type Tx } from '../executor.ts';
 import { threadKey } from '../keys.ts';
 import { compactFact } from './compact.ts';
 
@@ -35,8 +35,10 @@ const lockHead = defineStatement((db, p: { key: number }, dialect) =>
 const setHead = defineStatement((db, p: { key: number; head: number }) =>
   db.updateTable('thread_keys').set({ head: p.head }).where('thread_key', '=', p.key),
 );
-const findRun = defineStatement((db, p: { runId: string }) =>
-  db.selectFrom('run_keys').select('run_key').where('run_id', '=', p.runId),
+const findRun = lasting(
+  defineStatement((db, p: { runId: string }) =>
+    db.selectFrom('run_keys').select('run_key').where('run_id', '=', p.runId),
+  ),
 );
 const createRun = defineStatement((db, p: { runId: string; key: number }) =>
   db
