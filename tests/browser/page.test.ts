@@ -127,7 +127,11 @@ describe.skipIf(executable === null)('the page', () => {
     await page.locator('details.tool[data-status=running]').waitFor();
     await page.getByRole('button', { name: 'Stop' }).click();
     await page.getByText('Stopped.', { exact: true }).first().waitFor();
-    expect(await page.locator('details.tool').getAttribute('data-status')).not.toBe('running');
+    // It did begin: nothing may say that it did not.
+    const card = page.locator('details.tool');
+    expect(await card.getAttribute('data-status')).toBe('no-result');
+    await card.locator('summary').click();
+    await card.getByText('It may or may not have taken effect.').waitFor();
     await answered('run: echo still here');
     expect(await answer().textContent()).toContain('still here');
   });
@@ -220,6 +224,13 @@ describe.skipIf(executable === null)('the page', () => {
     expect(await list.getByRole('link').allInnerTexts()).toEqual(
       expect.arrayContaining(['run: echo second', 'run: echo first']),
     );
+    // A title of any length stays in its row, beside the buttons.
+    await page.getByRole('button', { name: 'New chat' }).click();
+    await answered(`run: echo ${'long-name '.repeat(8)}`);
+    await list.getByRole('link', { name: 'run: echo long-name' }).waitFor();
+    expect(await list.evaluate((element) => element.scrollWidth - element.clientWidth)).toBe(0);
+    await list.getByRole('link', { name: 'run: echo first' }).click();
+    await page.getByRole('heading', { level: 1, name: 'run: echo first' }).waitFor();
 
     await list.getByRole('button', { name: 'Rename: run: echo first' }).click();
     await page.getByLabel('Title').fill('Renamed chat');

@@ -25,7 +25,7 @@ export function ToolCard({ view }: { readonly view: CallView }) {
           <span className="tool-status">{say(`tool.status.${status}`)}</span>
         </summary>
         <div className="tool-body">
-          {status === 'unknown' ? <p className="note">{say('tool.unknown.help')}</p> : null}
+          {status === 'unknown' || status === 'no-result' ? <p className="note">{say(`tool.${status}.help`)}</p> : null}
           <h4>{say('tool.arguments')}</h4>
           <Arguments view={view} />
           {result === null ? null : (

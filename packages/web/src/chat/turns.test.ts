@@ -49,13 +49,13 @@ describe('tool calls and their results', () => {
 
   test("never take a later turn's result", () => {
     const messages = read(calls(['a', 'bash']), { type: 'ai', content: 'hm' }, calls(['a', 'bash']), result('a'));
-    expect(statuses(messages).map(([status]) => status)).toEqual(['not-run', 'done']);
+    expect(statuses(messages).map(([status]) => status)).toEqual(['no-result', 'done']);
   });
 
-  test('without a result run while the run is active, and else did not', () => {
+  test('without a result run while the run is active; else nobody says that they did not run', () => {
     const messages = read(calls(['a', 'bash']));
     expect(statuses(messages, true)).toEqual([['running', null]]);
-    expect(statuses(messages, false)).toEqual([['not-run', null]]);
+    expect(statuses(messages, false)).toEqual([['no-result', null]]);
     const writing = messages.map((message) => (message.kind === 'ai' ? { ...message, streaming: true } : message));
     expect(statuses(writing, true)).toEqual([['writing', null]]);
   });

@@ -16,7 +16,7 @@ export interface CallView {
   readonly key: string;
   readonly call: ToolCall;
   readonly result: ToolMessage | null;
-  readonly status: 'writing' | 'running' | 'done' | 'failed' | 'unknown' | 'not-run';
+  readonly status: 'writing' | 'running' | 'done' | 'failed' | 'unknown' | 'no-result';
   readonly question: QuestionView | null;
 }
 
@@ -28,7 +28,7 @@ export interface QuestionView {
   readonly open: boolean;
 }
 
-/** @param active is a run at work? Calls without a result run then; else they never did. */
+/** @param active is a run at work? Calls without a result run then; else they were stopped or never began, which the messages do not tell. */
 export function toTurns(messages: readonly ChatMessage[], active: boolean): readonly Turn[] {
   const turns: Turn[] = [];
   let steps: Step[] | null = null;
@@ -70,7 +70,7 @@ function viewCalls(messages: readonly ChatMessage[], index: number, message: AiM
 function statusOf(message: AiMessage, result: ToolMessage | null, active: boolean): CallView['status'] {
   if (result !== null) return result.outcome;
   if (message.streaming) return 'writing';
-  return active ? 'running' : 'not-run';
+  return active ? 'running' : 'no-result';
 }
 
 /** Tool messages between this assistant message and the next one: a later turn's result is never taken. */
