@@ -211,8 +211,11 @@ describe('run', () => {
     const { code, stdout, stderr } = await complete(['run', 'make a file']);
     expect(stdout).toBe('Writing.\nAll done.\n');
     expect(stderr).toContain('→ write_file');
-    expect(stderr).toMatch(/Continue with: reindeer run --thread [0-9a-f-]{36}/);
+    // The hint can be copied as it stands.
+    expect(stderr).toMatch(/Continue with: node \S*main\.(ts|js) run --thread [0-9a-f-]{36}/);
     expect(code).toBe(0);
+    const npm = await complete(['run', 'hello'], { npm_lifecycle_event: 'reindeer' });
+    expect(npm.stderr).toMatch(/Continue with: npm run reindeer -- run --thread [0-9a-f-]{36}/);
   });
 
   test('--json prints one event per line; exit codes tell the outcome', verifies('CLI-2'), async () => {

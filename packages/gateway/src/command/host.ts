@@ -1,3 +1,5 @@
+import { relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import type { Variables } from '../config/substitute.ts';
 import type { ProcessEvents } from '../life/signals.ts';
 
@@ -17,6 +19,12 @@ export interface Host {
   readonly entry: string;
   readonly version: string;
   readonly nodeVersion: string;
+}
+
+/** How this program was called, for hints that can be copied: through npm, or by the path of its entry. */
+export function calledAs({ environment, cwd, entry }: Host): string {
+  if (environment.npm_lifecycle_event === 'reindeer') return 'npm run reindeer --';
+  return `node ${relative(cwd, fileURLToPath(entry))}`;
 }
 
 /** Exit codes; `run --help` lists them. */

@@ -3,6 +3,9 @@ import { maskText } from '../log.ts';
 import { helpText, parseCommand } from './arguments.ts';
 import { EXIT, type Host } from './host.ts';
 
+/** The oldest Node that has what the commands need. */
+const NODE = 24;
+
 /** Runs one command and answers the exit code. Each command's code is loaded only when it is asked for. */
 export async function program(host: Host, words: readonly string[]): Promise<number> {
   try {
@@ -14,6 +17,9 @@ export async function program(host: Host, words: readonly string[]): Promise<num
       case 'version':
         await host.print(`reindeer ${host.version} (node ${host.nodeVersion})\n`);
         return EXIT.done;
+    }
+    requireNode(host);
+    switch (command.name) {
       case 'serve':
         return await (await import('./serve.ts')).serve(host, command);
       case 'run':
@@ -30,4 +36,12 @@ export async function program(host: Host, words: readonly string[]): Promise<num
     host.say(`reindeer: ${maskText(text)}\n`);
     return known && error.code === 'bad_request' ? EXIT.usage : EXIT.failed;
   }
+}
+
+function requireNode({ nodeVersion }: Host): void {
+  if (Number(/^v?(\d+)/.exec(nodeVersion)?.[1]) >= NODE) return;
+  throw new ReindeerError(
+    'configuration',
+    `Reindeer runs on Node ${NODE}, and this is ${nodeVersion}. In the project's folder, npm start and npm run reindeer -- COMMAND bring it along.`,
+  );
 }

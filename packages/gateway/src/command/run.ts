@@ -4,7 +4,7 @@ import type { Composed } from '../compose.ts';
 import { didYouMean } from '../nearest.ts';
 import type { Command } from './arguments.ts';
 import { cancelOnServer, type Server, streamFromServer } from './attach.ts';
-import { EXIT, type Host } from './host.ts';
+import { calledAs, EXIT, type Host } from './host.ts';
 import { openSession, type Prepared, prepare, start } from './start.ts';
 import { TERMINAL_MODES, Terminal } from './terminal.ts';
 
@@ -162,5 +162,5 @@ async function runOnServer(host: Host, command: RunCommand, { settings }: Prepar
 /** How to go on; only for people, and only when the thread is new to them. */
 async function sayThread(host: Host, terminal: Terminal, command: RunCommand): Promise<void> {
   if (command.json || command.thread !== undefined || terminal.threadId === null) return;
-  host.say(`Continue with: reindeer run --thread ${terminal.threadId} "…"\n`);
+  host.say(`Continue with: ${calledAs(host)} run --thread ${terminal.threadId} "…"\n`);
 }

@@ -9,7 +9,7 @@ const setUp = () => {
   const calls: string[] = [];
   const disconnect = connectSignals({
     process,
-    logger: NO_LOG,
+    logger: { ...NO_LOG, info: (text) => calls.push(text) },
     begin: (code) => calls.push(`begin ${code}`),
     unfinished: () => ['runs', 'database'],
     exit: (code) => calls.push(`exit ${code}`),
@@ -27,6 +27,8 @@ describe('signals', () => {
       for (const signal of [name, name, 'SIGTERM', 'SIGINT', 'SIGHUP']) process.emit(signal);
       expect(calls.filter((call) => call.startsWith('begin'))).toEqual(['begin 0']);
       expect(calls.some((call) => call.startsWith('exit'))).toBe(false);
+      // Said once, in words, before a wait that can take seconds.
+      expect(calls.filter((call) => call.startsWith('Stopping: running work'))).toHaveLength(1);
     },
   );
 
@@ -34,7 +36,12 @@ describe('signals', () => {
     const { process, calls } = setUp();
     process.emit('SIGTERM');
     process.emit('SIGQUIT');
-    expect(calls).toEqual(['begin 0', 'Leaving at once. Unfinished: runs, database.', 'exit 131']);
+    expect(calls).toEqual([
+      'begin 0',
+      expect.stringContaining('Stopping'),
+      'Leaving at once. Unfinished: runs, database.',
+      'exit 131',
+    ]);
   });
 
   test('faults begin the same stop, once', verifies('GW-25'), () => {

@@ -39,8 +39,8 @@ export function connectSignals(parts: SignalParts): () => void {
     return true;
   };
   const stop = (name: string) => () => {
-    parts.logger.info('Stop asked for', { signal: name, again: begun });
-    if (!begin(0)) parts.say('Still stopping: running work gets its time to end. Ctrl-\\ leaves at once.');
+    if (begin(0)) parts.logger.info('Stopping: running work gets its time to end', { signal: name });
+    else parts.say('Still stopping: running work gets its time to end. Ctrl-\\ leaves at once.');
   };
   const quit = () => {
     parts.say(`Leaving at once. Unfinished: ${parts.unfinished().join(', ') || 'nothing'}.`);
