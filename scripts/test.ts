@@ -58,7 +58,7 @@ const suites: readonly Suite[] = [
   vitest('real', 600),
   {
     name: 'simulation',
-    command: [process.execPath, join(root, 'packages/simulator/src/main.ts'), '--seeds', '3000', '--mutants'],
+    command: [process.execPath, join(root, 'packages/simulator/src/main.ts'), '--seeds', '5000', '--mutants'],
     seconds: 120,
     records: false,
   },

@@ -17,7 +17,8 @@ export interface ClaimedRun {
   readonly grantedAt: number;
 }
 
-/** Rows per claim; a sweep goes on while claims come back full. */
+/** Rows per claim; a sweep goes on while claims come back full. The first one is small: most sweeps find nothing. */
+const FIRST_CLAIM = 8;
 const CLAIM = 64;
 
 /**
@@ -97,12 +98,12 @@ export class Recovery {
     const { instanceId, leaseMs, graceMs } = this.#settings;
     // A row is claimed once per pass, also when it could not be handed over.
     const seen = new Set<string>();
-    while (!this.#stopped.signal.aborted) {
+    for (let size = FIRST_CLAIM; !this.#stopped.signal.aborted; size = CLAIM) {
       const grantedAt = clock.monotonic();
       const now = clock.now();
       const claimed = await this.#runs.claimOrphans({
         owner: instanceId,
-        tokens: Array.from({ length: CLAIM }, () => newToken(random)),
+        tokens: Array.from({ length: size }, () => newToken(random)),
         leaseExpiresAt: now + leaseMs,
         graceMs,
         deadOwners,
@@ -114,7 +115,7 @@ export class Recovery {
         if (this.#stopped.signal.aborted) await this.#giveBack({ runId: run.runId, token });
         else await this.#handOver({ run, token, grantedAt });
       }
-      if (claimed.length < CLAIM) break;
+      if (claimed.length < size) break;
     }
     return seen.size;
   }

@@ -213,9 +213,11 @@ export class Checker {
   /** S8, looked at before anything is removed. */
   #beforeRollback({ fence, threadId, checkpointId }: { fence: Fence; threadId: string; checkpointId: string }): void {
     if (this.#database.held(fence) === null) return;
-    for (const { checkpointId: id } of this.#database.shelves.get(threadId)?.checkpoints.values() ?? []) {
+    const rows = [...(this.#database.shelves.get(threadId)?.checkpoints.values() ?? [])];
+    const target = rows.find((row) => row.checkpointId === checkpointId)?.position ?? 0;
+    for (const { checkpointId: id, position } of rows) {
       const writer = this.#writers.get(id);
-      if (id > checkpointId && writer !== undefined && writer !== fence.runId)
+      if (position > target && writer !== undefined && writer !== fence.runId)
         this.#chronicle.broken('S8', `the rollback of ${fence.runId} removes checkpoint ${id} of ${writer}`);
     }
   }
@@ -354,11 +356,8 @@ export class Checker {
   /** What successful runs did stands at the head of their thread and in its log, each thing once; rolled back things do not. */
   #nothingLost(threadId: string): void {
     const shelf = this.#database.shelf(threadId);
-    const head = [...shelf.checkpoints.values()].reduce<string | null>(
-      (newest, { checkpointId }) => (newest === null || checkpointId > newest ? checkpointId : newest),
-      null,
-    );
-    const json = head === null ? undefined : shelf.channels.get(`\nstate\n${head}`);
+    const head = [...shelf.checkpoints.values()].sort((a, b) => a.position - b.position).at(-1);
+    const json = head === undefined ? undefined : shelf.channels.get(`\nstate\n${head.checkpointId}`);
     const done = json === undefined ? [] : (JSON.parse(json) as State).done;
     if (new Set(done).size !== done.length)
       this.#chronicle.broken('S13', `${threadId} holds something twice: ${done.join(' ')}`);

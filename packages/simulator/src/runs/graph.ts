@@ -25,7 +25,7 @@ export class SimulatedSaver {
   readonly #threadId: string;
   readonly #stores: Stores;
   readonly #surroundings: Surroundings;
-  readonly #nextId: () => string;
+  readonly #nextId: (now: number) => string;
   readonly #writes: Writes | null;
   #parent: string | null = null;
 
@@ -34,8 +34,8 @@ export class SimulatedSaver {
     fence: Fence | null;
     stores: Stores;
     surroundings: Surroundings;
-    /** Ids grow over the whole world, as they do where clocks agree. */
-    nextId: () => string;
+    /** Ids follow the clock, as LangGraph's do. `now`: wall-clock milliseconds. */
+    nextId: (now: number) => string;
     /** The queue of the attempt; without it a checkpoint is stored at once. */
     writes?: Writes;
   }) {
@@ -60,7 +60,8 @@ export class SimulatedSaver {
   async put(state: State, messageId: string): Promise<void> {
     const { fence } = this;
     const threadId = this.#threadId;
-    const checkpointId = this.#nextId();
+    const now = this.#surroundings.clock.now();
+    const checkpointId = this.#nextId(now);
     const parentId = this.#parent;
     const input = {
       fence,
@@ -81,7 +82,7 @@ export class SimulatedSaver {
           body: { kind: 'checkpoint', ns: '', checkpointId, parentId, source: 'loop', step: state.step } as const,
         },
       ],
-      now: this.#surroundings.clock.now(),
+      now,
     };
     this.#parent = checkpointId;
     if (this.#writes !== null) return this.#writes.send({ kind: 'put', input });

@@ -322,6 +322,22 @@ export const MUTANTS: readonly Mutant[] = [
     }),
   },
   {
+    name: 'head-by-id',
+    breaks: 'S8',
+    far: (stores, { database }) => ({
+      ...stores,
+      checkpoints: {
+        ...bound(stores.checkpoints, CHECKPOINT_METHODS),
+        load: (input) => {
+          const ids = [...(database.shelves.get(input.threadId)?.checkpoints.values() ?? [])].map(
+            (row) => row.checkpointId,
+          );
+          return stores.checkpoints.load({ ...input, checkpointId: input.checkpointId ?? ids.sort().at(-1) ?? null });
+        },
+      },
+    }),
+  },
+  {
     name: 'facts-without-keys',
     breaks: 'S13',
     far: (stores, { database }) => ({

@@ -37,8 +37,8 @@ export interface Surrounding {
   readonly settings: Pick<RuntimeSettings, 'leaseMs' | 'graceMs'>;
   /** No more trouble from now on. */
   readonly healed: () => boolean;
-  /** Ids of checkpoints grow over the whole world. */
-  readonly nextCheckpoint: () => string;
+  /** Ids of checkpoints follow the clock of whoever makes them: they grow only as far as clocks do. */
+  readonly nextCheckpoint: (now: number) => string;
   /** Counts a crash, for the figures. */
   readonly crashed: () => void;
 }

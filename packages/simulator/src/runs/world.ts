@@ -76,9 +76,9 @@ export async function simulateRuns(
     weather: randomWeather(random),
     settings: { leaseMs, graceMs },
     healed: () => healed,
-    nextCheckpoint: () => {
+    nextCheckpoint: (now) => {
       checkpoints += 1;
-      return String(checkpoints).padStart(8, '0');
+      return `${String(now - TEST_EPOCH + EARLIEST).padStart(7, '0')}-${checkpoints}`;
     },
     crashed: () => {
       crashes += 1;
@@ -176,6 +176,9 @@ function randomWeather(random: SeededRandom): Weather {
     calm: 5_000 + random.below(25_000),
   };
 }
+
+/** Keeps ids of checkpoints of one length, however far a clock is behind. */
+const EARLIEST = 1_000_000;
 
 /** The database itself needs no time. */
 const NO_CLOCK = { now: () => 0, monotonic: () => 0, sleep: () => new Promise<void>(() => {}) };
