@@ -360,6 +360,19 @@ test('a cancel in the middle of an answer stops it at the next piece', verifies(
   await until(() => types(attempt).includes('task_cancelled'));
 });
 
+test('a call that meets a stopping run leaves no record', verifies('SA-07'), async () => {
+  const attempt = delegatingAttempt();
+  const world = delegation({ lead: [{ calls: [task('a')] }], child: () => ({ text: 'never' }) });
+  const { track } = attempt.effects;
+  attempt.effects.track = (name, work) => {
+    if (name.startsWith('sub-agent')) attempt.abort('cancelled');
+    return track(name, work);
+  };
+  await expect(world.run({ attempt })).rejects.toThrow();
+  await until(() => world.subagents.executions.size === 0);
+  expect(world.model.requests.filter(isChild)).toEqual([]);
+});
+
 test('two calls with the same provider id do not share anything', verifies('SA-03'), async () => {
   const world = delegation({
     lead: [
