@@ -179,6 +179,27 @@ describe('cancel', () => {
     await w.runtime.stop();
   });
 
+  test('a store that hangs holds a cancel up to its bound, and not beyond the stop', async () => {
+    for (const method of ['get', 'requestCancel']) {
+      const w = world({
+        settings: { cancelWaitMs: 5_000 },
+        stores: (stores) =>
+          withFaults(stores, (call) => (call.method === method ? { delayBefore: new Promise(() => undefined) } : null)),
+      });
+      await w.runtime.start();
+      const elsewhere = await w.admitted();
+      await w.surroundings.clock.advance(10);
+      const first = w.cancel(elsewhere).catch((error: unknown) => error);
+      await w.surroundings.clock.advance(5_000);
+      expect(await first).toMatchObject({ code: 'store_unavailable' });
+      const second = w.cancel(elsewhere).catch((error: unknown) => error);
+      await flush();
+      await w.runtime.stop();
+      expect(await second).toMatchObject({ code: 'shutting_down' });
+      expect(w.surroundings.clock.sleeping).toBe(0);
+    }
+  });
+
   test('neither recorded nor ended: nobody says that the run has stopped, since it starts again', async () => {
     for (const wait of [false, true]) {
       let down = true;
