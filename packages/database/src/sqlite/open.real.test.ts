@@ -1,4 +1,4 @@
-import { copyFile, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -159,4 +159,30 @@ test('statistics count rows and bytes of tables without indexes', async () => {
   expect(logBytes).toBeGreaterThan(0);
   await stores.close();
   expect((await stat(join(folder, DATABASE_FILE))).size).toBe(fileBytes);
+});
+
+test.each(['create table theirs (x)', 'create table meta (name text, value text); create table theirs (x)'])(
+  'a database of another program is named and left as it is: %s',
+  async (theirs) => {
+    inDatabase((database) => database.exec(theirs));
+    const tables = () => {
+      const found: unknown[] = [];
+      inDatabase((database) => found.push(...database.prepare('select sql from sqlite_schema').all()));
+      return found;
+    };
+    const before = tables();
+    await expect(open()).rejects.toMatchObject({
+      code: 'configuration',
+      message: expect.stringContaining('another program'),
+    });
+    expect(tables()).toEqual(before);
+  },
+);
+
+test('a folder in the place of the database file is named', async () => {
+  await mkdir(join(folder, DATABASE_FILE));
+  await expect(open()).rejects.toMatchObject({
+    code: 'configuration',
+    message: expect.stringContaining(join(folder, DATABASE_FILE)),
+  });
 });

@@ -89,7 +89,7 @@ export async function openWith(
   let identity: Identity;
   try {
     // Made here for its mode: SQLite would let everybody on the machine read it. Its companion files follow it.
-    if (!inMemory) await (await open(file, 'a', 0o600)).close();
+    if (!inMemory) await touch(file);
     identity = await client.call('database.open', {
       boot: await readBootId(surroundings.clock),
       freshEpoch: newToken(surroundings.random).replaceAll('-', '').toLowerCase().slice(0, 12),
@@ -133,6 +133,19 @@ export async function openWith(
       return closing;
     },
   };
+}
+
+async function touch(file: string): Promise<void> {
+  try {
+    await (await open(file, 'a', 0o600)).close();
+  } catch (cause) {
+    const { code } = cause as NodeJS.ErrnoException;
+    throw new ReindeerError(
+      'configuration',
+      `The database file ${file} cannot be opened for writing (${code}). It must be a file that this user may write; move away what stands there.`,
+      { cause },
+    );
+  }
 }
 
 async function sizeOf(file: string): Promise<number> {
