@@ -13,7 +13,7 @@ import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { drain, fixture, type LoopFixture, type Outcome, runLoop } from '../test-support/run-loop.ts';
 import { askClarificationTool } from '../tools/ask-clarification.ts';
-import { metaOfError, metaOfText, TOOL_META } from '../tools/tool-meta.ts';
+import { metaOfError, metaOfText, SUCCESS, TOOL_META } from '../tools/tool-meta.ts';
 import { clarificationMiddleware } from './clarification.ts';
 import { checkOrder, ORDER_RULES } from './order.ts';
 import { DEFAULT_TITLE_SETTINGS, titleMiddleware } from './title.ts';
@@ -97,6 +97,23 @@ describe('tool errors', () => {
       input: go(),
     });
     expect(results(fine)[0]?.additional_kwargs[TOOL_META]).toMatchObject({ status: 'success', error_type: null });
+  });
+
+  test('what a tool said of its own result is not overruled by its text', verifies('MW-13b'), async () => {
+    const said = new ToolMessage({
+      tool_call_id: 'call',
+      name: 'log',
+      content: 'Error: disk full',
+      status: 'success',
+      additional_kwargs: { [TOOL_META]: SUCCESS },
+    });
+    const outcome = await runLoop({
+      model: new FakeModel([{ calls: [{ name: 'log', args: {}, id: 'call' }] }, { text: 'done' }]),
+      tools: [tool(() => said, { name: 'log', description: 'l', schema: z.object({}) })] as never,
+      middleware: [toolErrorsMiddleware()],
+      input: go(),
+    });
+    expect(results(outcome)[0]).toMatchObject({ status: 'success', additional_kwargs: { [TOOL_META]: SUCCESS } });
   });
 
   test('failures are read from texts, bodies, error pages and exceptions', verifies('MW-13b'), () => {
