@@ -30,7 +30,7 @@ const ACCEPTED = new Set([
 ]);
 
 /** Calls that change leases. */
-const LEASING = new Set(['admit', 'renew', 'claimOrphans', 'finalize']);
+const LEASING = new Set(['admit', 'renew', 'claimOrphans', 'relinquish', 'finalize']);
 
 interface Outcome {
   readonly outcome?: string;
