@@ -173,8 +173,14 @@ describe('the official client', () => {
     const history = await client.threads.getHistory(id, { limit: 50 });
     expect(history[0]?.checkpoint.checkpoint_id).toBe((await client.threads.getState(id)).checkpoint.checkpoint_id);
     await expect(client.threads.updateState(id, { values: { colour: 1 } })).rejects.toThrow('422');
+    const form = new FormData();
+    form.append('files', new Blob(['hello']), 'note.txt');
+    await fetch(`${server.url}/api/threads/${id}/uploads`, { method: 'POST', body: form });
+    const file = `${server.url}/api/threads/${id}/artifacts/mnt/user-data/uploads/note.txt`;
+    expect((await fetch(file)).status).toBe(200);
     await client.threads.delete(id);
     await expect(client.threads.get(id)).rejects.toThrow('404');
+    expect((await fetch(file)).status).toBe(404);
   });
 
   test('a busy thread refuses a second run, or lets it take over', verifies('API-05'), async () => {

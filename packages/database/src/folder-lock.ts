@@ -42,7 +42,7 @@ export async function lockFolder(folder: string): Promise<FolderLock> {
     throw new ReindeerError(
       'data_folder_locked',
       `The data folder ${folder} is in use by another Reindeer${pid === null ? '' : ` (process ${pid})`}. ` +
-        'Stop that one, or choose another folder.',
+        'Stop that one, or choose another folder with REINDEER_HOME.',
       { detail: { folder, ...(pid === null ? {} : { pid }) } },
     );
   }

@@ -155,7 +155,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       runTimeoutMs: settings.runs.timeoutMs,
       ...(settings.runs.maxActive === null ? {} : { maxActiveRuns: settings.runs.maxActive }),
     },
-    hooks: { onThreadDeleted: (thread) => provider.removeThread(thread) },
+    hooks: { onThreadDeleting: (thread) => provider.removeThread(thread) },
   });
   let recovered = 0;
   await lifecycle.start({

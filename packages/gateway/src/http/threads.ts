@@ -233,8 +233,6 @@ export function threadRoutes(api: Api, parts: HttpParts): void {
           'conflict',
           'A run of this thread is active. Cancel it, or wait for its end, then delete the thread.',
         );
-      // Also when the row is gone already: an earlier delete may have been cut short before the files.
-      await parts.sandboxes.removeThread(key);
       if (outcome === 'not_found') throw notFound('thread', params.thread_id);
       return c.json({ success: true, message: `Thread ${params.thread_id} was deleted.` });
     },

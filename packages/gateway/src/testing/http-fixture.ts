@@ -337,7 +337,6 @@ export class FakeFiles implements SandboxFiles {
 
 export class FakeSandboxes implements SandboxProvider {
   readonly folders = new Map<string, FakeFiles>();
-  readonly removed: string[] = [];
   report(): ReturnType<SandboxProvider['report']> {
     return { provider: 'files-only', canExecute: false, network: 'none', limits: [] };
   }
@@ -355,7 +354,6 @@ export class FakeSandboxes implements SandboxProvider {
     return found;
   }
   async removeThread(input: { userId: string; threadId: string }): Promise<void> {
-    this.removed.push(input.threadId);
     this.folders.delete(`${input.userId}/${input.threadId}`);
   }
   async shutdown(): Promise<void> {}

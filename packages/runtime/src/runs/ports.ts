@@ -17,14 +17,14 @@ export type SaverFor = (input: {
   readonly store?: CheckpointStore;
 }) => unknown;
 
-/** Called around runs; failures are logged and change nothing. */
+/** Called around runs and threads; failures of those around runs are logged and change nothing. */
 export interface RuntimeHooks {
   /** A run was admitted here: a good time to warm what it will need. */
   onAdmitted?(run: Run): void | Promise<void>;
   /** Exactly once per run, by the holder that acknowledged it. */
   onFinished?(run: Run): void | Promise<void>;
-  /** The thread's rows are gone; files and sandboxes may go too. */
-  onThreadDeleted?(thread: { readonly threadId: string; readonly userId: string }): void | Promise<void>;
+  /** The thread is held for its deletion: files and sandboxes go first. A failure is the caller's, and the thread stays. */
+  onThreadDeleting?(thread: { readonly threadId: string; readonly userId: string }): void | Promise<void>;
 }
 
 /** What all parts of the run manager share. */

@@ -132,9 +132,31 @@ describe('threads', () => {
     await w.runtime.stop();
   });
 
+  test('what the host keeps of a thread goes while nobody else can have the thread; when that fails, the thread stays', async () => {
+    let broken = true;
+    let held: unknown[] = [];
+    const w = world({
+      hooks: {
+        async onThreadDeleting() {
+          held = (await w.stores.runs.active(AT.threadId)).map((run) => run.kind);
+          if (broken) throw new Error('the files cannot be removed');
+        },
+      },
+    });
+    await w.runtime.start();
+    await w.ended(await w.admitted());
+    await expect(w.runtime.threads.delete(AT)).rejects.toThrow('the files cannot be removed');
+    expect(held).toEqual(['delete']);
+    expect(await w.runtime.threads.get(AT)).not.toBeNull();
+    broken = false;
+    expect(await w.runtime.threads.delete(AT)).toBe('deleted');
+    expect(await w.runtime.threads.get(AT)).toBeNull();
+    await w.runtime.stop();
+  });
+
   test('a deleted thread is gone with everything, and the host hears of it', async () => {
     const deleted: unknown[] = [];
-    const w = world({ hooks: { onThreadDeleted: (thread) => void deleted.push(thread) } });
+    const w = world({ hooks: { onThreadDeleting: (thread) => void deleted.push(thread) } });
     await w.runtime.start();
     const run = await w.admitted();
     await w.ended(run);

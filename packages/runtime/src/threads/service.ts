@@ -13,7 +13,6 @@ import type {
 import { newId, ReindeerError } from '@reindeer/protocol';
 import type { RunParts } from '../runs/ports.ts';
 import type { Reservations } from '../runs/reservation.ts';
-import { callHook } from '../runs/worker.ts';
 import { toStateSnapshot } from './snapshot.ts';
 
 const MESSAGE_PAGE = 200;
@@ -76,12 +75,16 @@ export class LocalThreadService implements ThreadService {
     const { threadId, userId } = input;
     const result = await this.#reservations.reserve(
       { threadId, userId, kind: 'delete', assistantId: this.#anyAssistant() },
-      ({ fence }) => stores.threads.delete({ fence, threadId, userId }),
+      async ({ fence }) => {
+        // First what is outside the store, while nobody else can have the thread: once its row is gone, the id may be taken anew,
+        // and what is deleted then would be the newcomer's. Cut short in between, the thread is still there and is deleted again.
+        await hooks.onThreadDeleting?.({ threadId, userId });
+        return await stores.threads.delete({ fence, threadId, userId });
+      },
     );
     if (result.outcome !== 'done') return result.outcome;
     if (result.value.outcome === 'fenced') return 'busy';
     this.#onDeleted(threadId);
-    await callHook(this.#parts, 'onThreadDeleted', () => hooks.onThreadDeleted?.({ threadId, userId }));
     return 'deleted';
   }
 
