@@ -106,7 +106,8 @@ export interface IsolationReport {
   /** Why commands cannot run, and the one command that changes it. */
   readonly reason?: string;
   readonly remedy?: string;
-  readonly network: 'none' | 'host';
+  /** `bridge`: the internet, but not the loopback of the host. */
+  readonly network: 'none' | 'bridge' | 'host';
   readonly limits: readonly {
     readonly name: string;
     readonly enforcedBy: string | null;

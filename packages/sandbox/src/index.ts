@@ -1,3 +1,9 @@
+export type { ContainerProviderFactory, CreateContainerProvider } from './container/factory.ts';
+export {
+  type ContainerMount,
+  type ContainerSettings,
+  DEFAULT_CONTAINER_SETTINGS,
+} from './container/settings.ts';
 export { type CreateSandboxProvider, createSandboxProvider } from './create.ts';
 export { IGNORED_FOLDERS } from './files/search.ts';
 export { safeUserId } from './identity.ts';
