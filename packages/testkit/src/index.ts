@@ -3,6 +3,7 @@ export * from './contracts/attempt-store.ts';
 export * from './contracts/checkpoint-store.ts';
 export * from './contracts/journal.ts';
 export * from './contracts/log.ts';
+export * from './contracts/ownership-faults.ts';
 export * from './contracts/ownership-store.ts';
 export * from './contracts/retries.ts';
 export * from './contracts/run-store.ts';

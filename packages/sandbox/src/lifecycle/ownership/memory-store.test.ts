@@ -1,15 +1,18 @@
-import { ownershipStoreContract, VirtualClock, verifies } from '@reindeer/testkit';
+import { ownershipFaultContract, ownershipStoreContract, VirtualClock, verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { MemoryLeases, MemoryOwnershipStore } from './memory-store.ts';
 
 const TTL_MS = 120_000;
 
-ownershipStoreContract('memory', async () => {
+const scene = async () => {
   const clock = new VirtualClock();
   const leases = new MemoryLeases(clock, TTL_MS);
   const store = (ownerId: string) => new MemoryOwnershipStore({ ownerId, clock, ttlMs: TTL_MS, leases });
-  return { a: store('a'), b: store('b'), ttlMs: TTL_MS, pass: async (ms) => clock.skip(ms), close: async () => {} };
-});
+  const pass = async (ms: number) => clock.skip(ms);
+  return { a: store('a'), b: store('b'), ttlMs: TTL_MS, pass, close: async () => {} };
+};
+ownershipStoreContract('memory', scene);
+ownershipFaultContract('memory', scene);
 
 test('a store of its own sees nobody else', verifies('SO-20'), async () => {
   const clock = new VirtualClock();

@@ -3,6 +3,7 @@ import {
   flush,
   leakCheck,
   type OwnershipScene,
+  ownershipFaultContract,
   ownershipStoreContract,
   redisMissing,
   SimulatedEngine,
@@ -73,6 +74,7 @@ else
     };
 
     ownershipStoreContract('Redis', scene);
+    ownershipFaultContract('Redis', scene);
 
     test('a server that is gone is "unknown", and answers again when it is back', verifies('SO-16'), async () => {
       const a = await open('a', 'gone');
