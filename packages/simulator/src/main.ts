@@ -1,16 +1,22 @@
 import { parseArgs } from 'node:util';
-import type { MutantReport } from './run.ts';
-import { huntMutant, playSeeds, WORLDS } from './run.ts';
+import type { MutantReport } from './frame/play.ts';
+import { huntMutant, playSeeds } from './frame/play.ts';
+import type { World } from './frame/world.ts';
+import { WORLDS } from './worlds.ts';
 
-const USAGE = `Plays the product in a simulated world, seed by seed.
+const NAMES = WORLDS.map(({ name }) => name);
 
-  npm run simulate -- [--world runs] [--seeds N] [--seed S] [--mutants] [--json]
+const USAGE = `Plays the product in simulated worlds, seed by seed.
 
-  --world    which world (default: runs)
+  npm run simulate -- [--world NAME] [--seeds N] [--seed S] [--seconds T] [--mutants] [--mutant NAME] [--json]
+
+  --world    ${NAMES.join(', ')}, or all (default: runs)
   --seeds    how many seeds (default: 1000), beginning with --seed or 1; per mutant at most as many
+  --seconds  no more seeds of the product after this time, per world; mutants are hunted all the same
   --seed     alone: plays this one seed and prints everything that happened
   --mutants  also plays the product with one guard removed at a time; each must be found out
-  --json     one JSON object instead of text
+  --mutant   with --seed: plays that seed of this mutant and prints everything; else hunts for this one alone
+  --json     one JSON object per world instead of text
 
 Exit code 1 when a seed fails or a mutant is not found.
 `;
@@ -18,13 +24,24 @@ Exit code 1 when a seed fails or a mutant is not found.
 /** Seeds between two lines of progress. */
 const PROGRESS = 1_000;
 
+interface Wish {
+  readonly first: number;
+  readonly seeds: number;
+  readonly seconds: number | null;
+  readonly mutants: boolean;
+  readonly mutant: string | undefined;
+  readonly json: boolean;
+}
+
 async function main(): Promise<number> {
   const { values } = parseArgs({
     options: {
       world: { type: 'string', default: 'runs' },
       seeds: { type: 'string' },
       seed: { type: 'string' },
+      seconds: { type: 'string' },
       mutants: { type: 'boolean', default: false },
+      mutant: { type: 'string' },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
     },
@@ -33,28 +50,53 @@ async function main(): Promise<number> {
     process.stdout.write(USAGE);
     return 0;
   }
-  const world = WORLDS[values.world];
-  if (world === undefined)
-    return refuse(`There is no world "${values.world}"; choose one of: ${Object.keys(WORLDS).join(', ')}.`);
+  const worlds = WORLDS.filter(({ name }) => values.world === 'all' || values.world === name);
+  if (worlds.length === 0)
+    return refuse(`There is no world "${values.world}"; choose one of: ${NAMES.join(', ')}, all.`);
   const first = whole(values.seed ?? '1');
   const seeds = whole(values.seeds ?? (values.seed === undefined ? '1000' : '1'));
+  const seconds = values.seconds === undefined ? null : whole(values.seconds);
   if (first === null || seeds === null || seeds === 0) return refuse('--seed and --seeds take whole numbers.');
+  if (values.seconds !== undefined && !seconds) return refuse('--seconds takes a whole number above 0.');
+  const { mutants, mutant, json } = values;
+  if (mutant !== undefined && !worlds.some((world) => world.mutants.some(({ name }) => name === mutant)))
+    return refuse(
+      `There is no mutant "${mutant}"; choose one of: ${worlds.flatMap((world) => world.mutants.map(({ name }) => name)).join(', ')}.`,
+    );
 
-  if (seeds === 1 && !values.mutants && !values.json) {
-    const { violation, trace } = await world.play(first, { trace: true });
-    process.stdout.write(`${trace.join('\n')}\n\nseed ${first}: ${violation?.message ?? 'nothing was broken'}\n`);
-    return violation === null ? 0 : 1;
+  let code = 0;
+  for (const world of worlds) {
+    const wish = { first, seeds, seconds, mutants, mutant, json };
+    const single = seeds === 1 && !mutants && !json;
+    if (!(single ? await showSeed(world, wish) : await playWorld(world, wish))) code = 1;
   }
+  return code;
+}
 
+/** Prints everything that happens in one seed. */
+async function showSeed(world: World, { first, mutant: wanted }: Wish): Promise<boolean> {
+  const mutant = world.mutants.find(({ name }) => name === wanted);
+  const { violation, trace } = await world.play(first, { trace: true, ...(mutant && { mutant }) });
+  process.stdout.write(`${trace.join('\n')}\n\nseed ${first}: ${violation?.message ?? 'nothing was broken'}\n`);
+  return violation === null;
+}
+
+async function playWorld(world: World, wish: Wish): Promise<boolean> {
+  const { first, seeds, seconds, json } = wish;
   const began = performance.now();
-  const say = (text: string): void => void (values.json ? null : process.stderr.write(`${text}\n`));
-  const report = await playSeeds(world.play, first, seeds, {
-    until: progress(first, seeds, (done) => say(`${done} of ${seeds} seeds`)),
+  const say = (text: string): void => void (json ? null : process.stderr.write(`${text}\n`));
+  const tell = progress(seeds, (done) => say(`${done} of ${seeds} seeds of the world "${world.name}"`));
+  const report = await playSeeds(world, first, wish.mutant === undefined ? seeds : 0, {
+    until: () => {
+      tell();
+      return seconds !== null && performance.now() - began > seconds * 1_000;
+    },
   });
-  const milliseconds = (performance.now() - began) / report.seeds;
+  const milliseconds = (performance.now() - began) / Math.max(1, report.seeds);
   const mutants: MutantReport[] = [];
-  for (const mutant of values.mutants ? world.mutants : []) {
-    const found = await huntMutant(world.play, mutant, first, seeds);
+  for (const mutant of world.mutants) {
+    if (!(wish.mutants || wish.mutant === mutant.name)) continue;
+    const found = await huntMutant(world, mutant, first, seeds);
     mutants.push(found);
     say(
       found.found
@@ -62,38 +104,42 @@ async function main(): Promise<number> {
         : `mutant ${found.name}: NOT FOUND in ${seeds} seeds`,
     );
   }
-  if (values.json)
+  if (json)
     process.stdout.write(
       `${JSON.stringify({
-        world: values.world,
+        world: world.name,
         seeds: report.seeds,
         failing: report.failing,
         firstSeed: report.findings[0]?.seed ?? null,
         findings: report.findings,
+        figures: report.figures,
         millisecondsPerSeed: Number(milliseconds.toFixed(2)),
         mutants,
       })}\n`,
     );
   else {
-    const { events, runs, effects, crashes } = report;
+    const figures = Object.entries(report.figures).map(([name, value]) => `${value} ${name}`);
     process.stdout.write(
-      `${report.seeds} seeds of the world "${values.world}": ${report.failing} failing` +
-        ` (${runs} runs, ${effects} tool effects, ${crashes} crashes, ${events} events; ${milliseconds.toFixed(1)} ms per seed)\n`,
+      `${report.seeds} seeds of the world "${world.name}": ${report.failing} failing` +
+        ` (${[...figures, `${milliseconds.toFixed(1)} ms per seed`].join(', ')})\n`,
     );
     for (const { seed, message } of report.findings) process.stdout.write(`seed ${seed}: ${message}\n`);
     if (report.failing > 0)
-      process.stdout.write(`all that happened: npm run simulate -- --seed ${report.findings[0]?.seed}\n`);
+      process.stdout.write(
+        `all that happened: npm run simulate -- --world ${world.name} --seed ${report.findings[0]?.seed}\n`,
+      );
+    if (mutants.length > 0)
+      process.stdout.write(`${mutants.filter(({ found }) => found).length} of ${mutants.length} mutants found\n`);
   }
-  return report.failing === 0 && mutants.every((mutant) => mutant.found) ? 0 : 1;
+  return report.failing === 0 && mutants.every((mutant) => mutant.found);
 }
 
-/** Never stops the seeds; says now and then how far they are. */
-function progress(first: number, seeds: number, say: (done: number) => void): () => boolean {
+/** Says now and then how far the seeds are. */
+function progress(seeds: number, say: (done: number) => void): () => void {
   let done = 0;
   return () => {
-    if (done > 0 && done % PROGRESS === 0 && first + done < first + seeds) say(done);
+    if (done > 0 && done % PROGRESS === 0 && done < seeds) say(done);
     done += 1;
-    return false;
   };
 }
 

@@ -1,8 +1,8 @@
 import type { MemoryDatabase } from '@reindeer/database';
 import type { Fence, Run, RunStatus } from '@reindeer/protocol';
 import { isTerminal } from '@reindeer/protocol';
-import type { Incarnation, StoreRequest } from '../world/incarnation.ts';
-import type { Chronicle } from '../world/violation.ts';
+import type { Chronicle } from '../frame/chronicle.ts';
+import type { Incarnation, Request } from '../frame/incarnation.ts';
 import type { State } from './graph.ts';
 import { asProgram } from './program.ts';
 
@@ -97,7 +97,7 @@ export class Checker {
   }
 
   /** Performs a request between a look before and a look after. */
-  async observe(request: StoreRequest, perform: () => Promise<unknown>): Promise<unknown> {
+  async observe(request: Request, perform: () => Promise<unknown>): Promise<unknown> {
     const { fence } = (request.input ?? {}) as { fence?: Fence };
     const held = fence === undefined ? true : this.#database.held(fence) !== null;
     if (request.method === 'rollback')
@@ -115,7 +115,7 @@ export class Checker {
     return answer;
   }
 
-  #afterwards(request: StoreRequest, answer: unknown, fence: Fence | undefined): void {
+  #afterwards(request: Request, answer: unknown, fence: Fence | undefined): void {
     switch (request.method) {
       case 'admit': {
         const { threadId, owner, now } = request.input as { threadId: string; owner: string; now: number };
@@ -152,7 +152,7 @@ export class Checker {
   }
 
   /** RL-17, RL-19: compared with what the row's lease was when the claim wrote, whatever the claimer had read before. */
-  #claimed(request: StoreRequest, rows: readonly { run: Run }[]): void {
+  #claimed(request: Request, rows: readonly { run: Run }[]): void {
     const { now, deadOwners } = request.input as { now: number; deadOwners: readonly string[] };
     for (const { run } of rows) {
       const lease = this.#leases.get(run.runId) ?? null;
@@ -163,7 +163,7 @@ export class Checker {
   }
 
   /** S2 for the one call that acts for several holders. */
-  #renewed(request: StoreRequest, outcomes: ReadonlyMap<string, { outcome: string }>): void {
+  #renewed(request: Request, outcomes: ReadonlyMap<string, { outcome: string }>): void {
     const { holders } = request.input as { holders: readonly { runId: string; token: string }[] };
     for (const { runId, token } of holders)
       if (outcomes.get(runId)?.outcome === 'renewed' && this.#database.held({ runId, token }) === null)
@@ -245,7 +245,7 @@ export class Checker {
   }
 
   /** An answer reached a process: what it grants, and what it tells. */
-  heard(request: StoreRequest, answer: unknown): void {
+  heard(request: Request, answer: unknown): void {
     const { input, incarnation, sentAt } = request;
     if (request.method === 'admit') {
       const { runId, token } = input as { runId: string; token: string };
@@ -421,7 +421,7 @@ function worksOf(run: Run): readonly string[] {
   ]);
 }
 
-function describe(request: StoreRequest, answer: unknown): string {
+function describe(request: Request, answer: unknown): string {
   const { incarnation, port, method, input } = request;
   const { fence, runId, threadId } = (input ?? {}) as { fence?: Fence; runId?: string; threadId?: string };
   const about = fence === undefined ? (runId ?? threadId ?? '') : `${fence.runId}/${fence.token.slice(0, 4)}`;

@@ -2,7 +2,7 @@ import type { AttemptContext, Fence, Graph, GraphFactory, Stores, Surroundings }
 import { factKey, ReindeerError } from '@reindeer/protocol';
 import type { SaverFor } from '@reindeer/runtime';
 import { retried } from '@reindeer/testkit';
-import type { Incarnation } from '../world/incarnation.ts';
+import type { Incarnation } from '../frame/incarnation.ts';
 import type { ActingAttempt, Checker } from './checker.ts';
 import type { Program, Step, Tool } from './program.ts';
 import { asProgram } from './program.ts';

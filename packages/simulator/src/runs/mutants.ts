@@ -1,6 +1,7 @@
 import type { MemoryDatabase } from '@reindeer/database';
 import type { CheckpointStore, RunStore, Stores, Surroundings, ToolJournal } from '@reindeer/protocol';
 import type { SeededRandom } from '@reindeer/testkit';
+import type { Mutant } from '../frame/world.ts';
 
 /** What a mutant may use besides the part that it replaces. */
 export interface MutantTools {
@@ -10,14 +11,8 @@ export interface MutantTools {
   pause(milliseconds: number): Promise<void>;
 }
 
-/**
- * The product with one guard removed: a replacement of a part, never a switch in the product. `near` replaces what a process
- * calls (its side of the network), `far` what the database does, `around` its clock. Each stands for a kind of bug that was reported in public.
- */
-export interface Mutant {
-  readonly name: string;
-  /** Which invariant must notice. */
-  readonly breaks: string;
+/** `near` replaces what a process calls (its side of the network), `far` what the database does, `around` its clock. */
+export interface RunsMutant extends Mutant {
   readonly near?: (stores: Stores, tools: MutantTools) => Stores;
   readonly far?: (stores: Stores, tools: MutantTools) => Stores;
   /** Replaces what a process is given besides its stores. */
@@ -68,7 +63,7 @@ function bound<P extends object, K extends keyof P>(port: P, methods: readonly K
   return part as Pick<P, K>;
 }
 
-export const MUTANTS: readonly Mutant[] = [
+export const RUNS_MUTANTS: readonly RunsMutant[] = [
   {
     name: 'unfenced-finalize',
     breaks: 'S2',

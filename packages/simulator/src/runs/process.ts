@@ -1,12 +1,12 @@
 import type { MemoryDatabase } from '@reindeer/database';
-import type { Stores, Surroundings } from '@reindeer/protocol';
+import type { Log, Stores, Surroundings } from '@reindeer/protocol';
 import type { Runtime, RuntimeSettings } from '@reindeer/runtime';
 import { createRuntime } from '@reindeer/runtime';
 import type { SeededRandom } from '@reindeer/testkit';
-import type { Fate, Serve, StoreRequest } from '../world/incarnation.ts';
-import { Incarnation } from '../world/incarnation.ts';
-import type { Scheduler } from '../world/scheduler.ts';
-import type { Chronicle } from '../world/violation.ts';
+import type { Chronicle } from '../frame/chronicle.ts';
+import type { Fate, Request, Serve } from '../frame/incarnation.ts';
+import { Incarnation } from '../frame/incarnation.ts';
+import type { Scheduler } from '../frame/scheduler.ts';
 import type { Checker } from './checker.ts';
 import { ASSISTANT, SimulatedSaver, simulatedGraph } from './graph.ts';
 
@@ -176,7 +176,7 @@ export class SimulatedProcess {
   }
 
   #begin(): Incarnation {
-    const { random, scheduler, serve, onAppend, checker } = this.#world;
+    const { random, scheduler, serve, checker } = this.#world;
     this.#number += 1;
     this.#ready = false;
     this.#connections = new AbortController();
@@ -185,7 +185,7 @@ export class SimulatedProcess {
       scheduler,
       random,
       serve,
-      onAppend,
+      isBeat: (method) => method === 'renew' || method === 'claimOrphans',
       fate: (request) => this.#fate(request),
       wallOffset: this.#wallOffset,
       heard: (request, answer) => checker.heard(request, answer),
@@ -193,8 +193,8 @@ export class SimulatedProcess {
   }
 
   #makeRuntime(incarnation: Incarnation): Runtime {
-    const { near, around, checker, nextCheckpoint } = this.#world;
-    const stores = near(incarnation.stores);
+    const { near, around, checker, nextCheckpoint, onAppend } = this.#world;
+    const stores = near(storesOf(incarnation, onAppend));
     const surroundings = around(incarnation.surroundings);
     return createRuntime({
       stores,
@@ -217,7 +217,7 @@ export class SimulatedProcess {
     });
   }
 
-  #fate({ method }: StoreRequest): Fate {
+  #fate({ method }: Pick<Request, 'method'>): Fate {
     const { random, scheduler, weather, healed, settings } = this.#world;
     const calm = healed();
     const slow = !calm && random.chance(method === weather.soreMethod ? 0.2 : weather.slowCalls);
@@ -232,6 +232,20 @@ export class SimulatedProcess {
     };
   }
 }
+
+/** The database as one process reaches it. */
+function storesOf(incarnation: Incarnation, onAppend: Stores['log']['onAppend']): Stores {
+  const links = Object.fromEntries(PORTS.map((name) => [name, incarnation.link(name)])) as unknown as Stores;
+  return {
+    ...links,
+    log: incarnation.link<Log>('log', {
+      onAppend: (listener) => onAppend((threadId, head) => incarnation.hint(() => listener(threadId, head))),
+    }),
+    close: () => Promise.resolve(),
+  };
+}
+
+const PORTS = ['threads', 'runs', 'journal', 'checkpoints'] as const;
 
 /** Gives a process trouble of every kind until the world heals. */
 export async function trouble(process: SimulatedProcess, world: Surrounding): Promise<void> {

@@ -1,6 +1,6 @@
 import { verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
-import { huntMutant, MUTANTS, playSeeds, simulateRuns } from '../index.ts';
+import { huntMutant, playSeeds, RUNS_MUTANTS, runsWorld } from '../index.ts';
 
 /** Long runs are for `npm run simulate`; this is what every push pays for. */
 const SEEDS = 300;
@@ -11,20 +11,20 @@ describe('the world of runs', () => {
     timeout: 120_000,
     ...verifies('RA-01', 'RL-04', 'RL-08', 'RL-14', 'RL-17', 'RL-19', 'RT-01', 'RT-27', 'RE-01', 'RL-32', 'ND-07'),
   }, async () => {
-    const report = await playSeeds(simulateRuns, 1, SEEDS);
+    const report = await playSeeds(runsWorld, 1, SEEDS);
     expect(report.findings).toEqual([]);
     expect(report).toMatchObject({ seeds: SEEDS, failing: 0 });
     // The world is worth its name: plenty happened.
-    expect(report.runs).toBeGreaterThan(5 * SEEDS);
-    expect(report.effects).toBeGreaterThan(5 * SEEDS);
-    expect(report.crashes).toBeGreaterThan(SEEDS / 2);
+    expect(report.figures.runs).toBeGreaterThan(5 * SEEDS);
+    expect(report.figures['tool effects']).toBeGreaterThan(5 * SEEDS);
+    expect(report.figures.crashes).toBeGreaterThan(SEEDS / 2);
   });
 
   test('a seed fixes everything that happens', async () => {
     const [one, two, other] = [
-      await simulateRuns(7, { trace: true }),
-      await simulateRuns(7, { trace: true }),
-      await simulateRuns(8, { trace: true }),
+      await runsWorld.play(7, { trace: true }),
+      await runsWorld.play(7, { trace: true }),
+      await runsWorld.play(8, { trace: true }),
     ];
     expect(one.trace.length).toBeGreaterThan(100);
     expect(one.trace).toEqual(two.trace);
@@ -33,8 +33,8 @@ describe('the world of runs', () => {
 });
 
 describe('mutants of the world of runs', () => {
-  for (const mutant of MUTANTS)
+  for (const mutant of RUNS_MUTANTS)
     test(`${mutant.name} is found`, { timeout: 120_000 }, async () => {
-      expect(await huntMutant(simulateRuns, mutant, 1, PER_MUTANT)).toMatchObject({ name: mutant.name, found: true });
+      expect(await huntMutant(runsWorld, mutant, 1, PER_MUTANT)).toMatchObject({ name: mutant.name, found: true });
     });
 });

@@ -3,14 +3,14 @@ import { NO_LOG, NO_PROBE } from '@reindeer/protocol';
 import { DEFAULT_SETTINGS } from '@reindeer/runtime';
 import type { SeededRandom } from '@reindeer/testkit';
 import { seededRandom, TEST_EPOCH } from '@reindeer/testkit';
-import type { Serve } from '../world/incarnation.ts';
-import { Scheduler } from '../world/scheduler.ts';
-import type { Violation } from '../world/violation.ts';
-import { Chronicle } from '../world/violation.ts';
+import { Chronicle } from '../frame/chronicle.ts';
+import type { Serve } from '../frame/incarnation.ts';
+import { Scheduler } from '../frame/scheduler.ts';
+import type { PlayOptions, World, WorldResult } from '../frame/world.ts';
 import { Checker } from './checker.ts';
 import type { Ask, ClientParts } from './clients.ts';
 import { canceller, editor, reader, submitter } from './clients.ts';
-import type { Mutant, MutantTools } from './mutants.ts';
+import { type MutantTools, RUNS_MUTANTS, type RunsMutant } from './mutants.ts';
 import type { Surrounding, Weather } from './process.ts';
 import { SimulatedProcess, trouble } from './process.ts';
 import { LONGEST } from './program.ts';
@@ -29,25 +29,14 @@ const SETTLES_WITHIN = TAKEN_OVER_WITHIN + 3 * LONGEST;
 /** The longest that clients still ask after everything has healed: four tries and the pauses between them. */
 const CLIENT_PATIENCE = 15_000 + 3 * (5_000 + 1_600) + 9_000;
 
-export interface WorldResult {
-  readonly violation: Violation | null;
-  readonly trace: readonly string[];
-  /** Events that happened, for the figures. */
-  readonly events: number;
-  readonly runs: number;
-  readonly effects: number;
-  readonly crashes: number;
-}
-
 /**
  * The world of runs: two whole runtimes of the product on one shared database, with clients, under crash, restart, orderly
  * restart, pause past the lease, lost requests and answers, slow calls, a store that is out of reach, and clocks that jump within
  * the grace. First trouble (safety), then everything heals and all must come to its end (liveness). A seed fixes it all.
  */
-export async function simulateRuns(
-  seed: number,
-  options: { readonly mutant?: Mutant; readonly trace?: boolean } = {},
-): Promise<WorldResult> {
+export const runsWorld: World<RunsMutant> = { name: 'runs', mutants: RUNS_MUTANTS, play };
+
+async function play(seed: number, options: PlayOptions<RunsMutant> = {}): Promise<WorldResult> {
   const random = seededRandom(seed);
   const scheduler = new Scheduler();
   const chronicle = new Chronicle(() => scheduler.now, options.trace ?? false);
@@ -89,7 +78,7 @@ export async function simulateRuns(
   const clients = inviteClients(world, processes);
 
   /** Lets events happen until `until`, or until `done`, or until something is broken. */
-  const play = async (until: number, done: () => boolean): Promise<void> => {
+  const proceed = async (until: number, done: () => boolean): Promise<void> => {
     while (chronicle.violation === null && !done() && (await scheduler.step(until))) {
       events += 1;
       if (events % 2_000 === 0) await new Promise<void>((resolve) => setImmediate(resolve));
@@ -100,14 +89,14 @@ export async function simulateRuns(
     processes.every(({ listening }) => listening !== null && listening.runtime.stats().held === 0) &&
     [...database.runs.values()].every(({ run }) => run.acknowledged);
 
-  await play(TROUBLE, () => false);
+  await proceed(TROUBLE, () => false);
   healed = true;
   chronicle.note(() => 'EVERYTHING HEALS');
   for (const process of processes) process.heal();
-  await play(TROUBLE + TAKEN_OVER_WITHIN, atRest);
+  await proceed(TROUBLE + TAKEN_OVER_WITHIN, atRest);
   checker.nobodyWaits(TEST_EPOCH + scheduler.now, sweepMs + 5_000);
   // A client that was answered late may still admit a run.
-  await play(scheduler.now + CLIENT_PATIENCE + SETTLES_WITHIN, atRest);
+  await proceed(scheduler.now + CLIENT_PATIENCE + SETTLES_WITHIN, atRest);
   if (chronicle.violation === null) {
     checker.atRest();
     for (const { name, listening } of processes) {
@@ -118,10 +107,12 @@ export async function simulateRuns(
   return {
     violation: chronicle.violation,
     trace: chronicle.lines,
-    events,
-    runs: database.runs.size,
-    effects: [...checker.effects.values()].reduce((sum, count) => sum + count, 0),
-    crashes,
+    figures: {
+      runs: database.runs.size,
+      'tool effects': [...checker.effects.values()].reduce((sum, count) => sum + count, 0),
+      crashes,
+      events,
+    },
   };
 }
 
@@ -129,7 +120,7 @@ export async function simulateRuns(
 function serveFrom(stores: ReturnType<typeof openMemory>, checker: Checker): Serve {
   return (request) =>
     checker.observe(request, () => {
-      const port = stores[request.port] as unknown as Record<string, (input: unknown) => Promise<unknown>>;
+      const port = stores[request.port as 'runs'] as unknown as Record<string, (input: unknown) => Promise<unknown>>;
       return port[request.method]?.(request.input) ?? Promise.reject(new Error(`No method ${request.method}`));
     });
 }

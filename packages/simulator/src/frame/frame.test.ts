@@ -1,3 +1,4 @@
+import type { RunStore } from '@reindeer/protocol';
 import { seededRandom } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import type { Fate, Serve } from './incarnation.ts';
@@ -61,19 +62,19 @@ describe('Incarnation', () => {
       random: seededRandom(1),
       fate: () => ({ ...arrive, ...fate }),
       serve,
-      onAppend: () => () => {},
       wallOffset: 0,
       heard: ({ method }) => void heard.push(`${method}@${scheduler.now}`),
     });
     const play = async (until: number) => {
       while (await scheduler.step(until));
     };
-    return { scheduler, served, heard, incarnation, play };
+    const runs = incarnation.link<Pick<RunStore, 'get'>>('runs');
+    return { scheduler, served, heard, incarnation, runs, play };
   };
 
   test('a call takes its way to the store and back', async () => {
-    const { incarnation, served, heard, play } = world();
-    const call = incarnation.stores.runs.get('r');
+    const { runs, served, heard, play } = world();
+    const call = runs.get('r');
     await play(4);
     expect(served).toEqual([]);
     await play(100);
@@ -86,17 +87,28 @@ describe('Incarnation', () => {
     ['after', 1],
   ] as const)
     test(`a call that is lost ${lost} its arrival is unknown to the caller`, async () => {
-      const { incarnation, served, play } = world({ lost });
-      const call = incarnation.stores.runs.get('r');
+      const { runs, served, play } = world({ lost });
+      const call = runs.get('r');
       const failed = expect(call).rejects.toMatchObject({ code: 'store_unavailable', retryable: true });
       await play(100);
       await failed;
       expect(served).toHaveLength(arrived);
     });
 
+  test('a caller that has lost its patience cannot tell, and the request arrives later', async () => {
+    const { runs, served, heard, play } = world({ there: 50, patience: 20 });
+    const call = runs.get('r');
+    const failed = expect(call).rejects.toMatchObject({ code: 'store_unavailable' });
+    await play(30);
+    await failed;
+    expect(served).toEqual([]);
+    await play(100);
+    expect([served, heard]).toEqual([['get@50'], []]);
+  });
+
   test('in a pause nothing happens here, while what was sent arrives', async () => {
-    const { incarnation, served, heard, play, scheduler } = world();
-    void incarnation.stores.runs.get('r');
+    const { incarnation, runs, served, heard, play, scheduler } = world();
+    void runs.get('r');
     let slept = 0;
     void incarnation.surroundings.clock.sleep(20).then(() => {
       slept = scheduler.now;
@@ -115,8 +127,8 @@ describe('Incarnation', () => {
 
   test('after its death nothing happens, but a request on its way may arrive', async () => {
     for (const outlivesCaller of [true, false]) {
-      const { incarnation, served, heard, play } = world({ outlivesCaller });
-      void incarnation.stores.runs.get('r');
+      const { incarnation, runs, served, heard, play } = world({ outlivesCaller });
+      void runs.get('r');
       const request = incarnation.request(() => new Promise(() => {}), 1_000);
       const reset = expect(request).rejects.toThrow('reset');
       await play(3);

@@ -1,54 +1,60 @@
-import type { Clock, Stores, Surroundings } from '@reindeer/protocol';
+import type { Clock, Surroundings } from '@reindeer/protocol';
 import { NO_LOG, NO_PROBE, ReindeerError } from '@reindeer/protocol';
 import type { SeededRandom } from '@reindeer/testkit';
 import { TEST_EPOCH } from '@reindeer/testkit';
 import type { Scheduled, Scheduler } from './scheduler.ts';
 
-/** What the network does with one call to the store. */
+/** What the network does with one call to a store or an engine. */
 export interface Fate {
   /** Milliseconds until the request is at the store, and until the answer is back. */
   readonly there: number;
   readonly back: number;
-  /** `before`: the request is lost; `after`: the answer is. The caller learns `store_unavailable` in both cases. */
+  /** `before`: the request is lost; `after`: the answer is. The caller learns that nobody can tell in both cases. */
   readonly lost: 'before' | 'after' | null;
   /** A request on its way when the caller dies arrives all the same. */
   readonly outlivesCaller: boolean;
+  /** The caller waits so many milliseconds; the request may arrive later all the same. Without it: for ever. */
+  readonly patience?: number;
 }
 
-export interface StoreRequest {
+/** One call of a process to something that all processes share. */
+export interface Request {
   readonly incarnation: Incarnation;
-  readonly port: keyof Omit<Stores, 'close'>;
+  /** Name of the link: a port of the database, a store, an engine. */
+  readonly port: string;
   readonly method: string;
+  readonly args: readonly unknown[];
+  /** The first of them. */
   readonly input: unknown;
   /** World time at which the process sent it. */
   readonly sentAt: number;
+  /** What the network does with it: known to the world from the beginning. */
+  readonly fate: Fate;
 }
 
-/** The other side of the network: performs a request on the shared database. */
-export type Serve = (request: StoreRequest) => Promise<unknown>;
+/** The other side of the network: performs a request on what is shared. It may take its time. */
+export type Serve = (request: Request) => Promise<unknown>;
 
 /** Over how many milliseconds what piled up during a pause comes in, in any order. */
 const PILED_UP_MS = 3;
 
-const PORTS = ['threads', 'runs', 'log', 'journal', 'checkpoints'] as const;
-
 /**
- * One life of a simulated process: its clock, and stores that are behind a network.
+ * One life of a simulated process: its clock, and links to what it shares with others, which are behind a network.
  *
  * States: alive ⇄ paused → dead. A paused process does nothing, while what it sent is on its way and may arrive; a dead one
  * never does anything again: its timers and answers are dropped. Both differ from the product being told: it is not.
  */
 export class Incarnation {
   readonly name: string;
-  readonly stores: Stores;
   readonly surroundings: Surroundings;
   /** Difference of this process's wall clock to the world's, in milliseconds. */
   wallOffset = 0;
   readonly #scheduler: Scheduler;
   readonly #random: SeededRandom;
-  readonly #fate: (request: StoreRequest) => Fate;
+  readonly #fate: (request: Omit<Request, 'fate'>) => Fate;
   readonly #serve: Serve;
-  readonly #heard: (request: StoreRequest, answer: unknown) => void;
+  readonly #heard: (request: Request, answer: unknown) => void;
+  readonly #isBeat: (method: string) => boolean;
   readonly #died = Promise.withResolvers<never>();
   #pausedUntil = 0;
   readonly #piledUp: (() => void)[] = [];
@@ -61,13 +67,13 @@ export class Incarnation {
     name: string;
     scheduler: Scheduler;
     random: SeededRandom;
-    fate: (request: StoreRequest) => Fate;
+    fate: (request: Omit<Request, 'fate'>) => Fate;
     serve: Serve;
-    /** Hints of the shared database about new facts. */
-    onAppend: Stores['log']['onAppend'];
     wallOffset: number;
+    /** Calls that only loops of the product make: none may follow its stop. */
+    isBeat?: (method: string) => boolean;
     /** Called when an answer reaches this process, right before the product learns it. */
-    heard: (request: StoreRequest, answer: unknown) => void;
+    heard?: (request: Request, answer: unknown) => void;
   }) {
     this.name = parts.name;
     this.wallOffset = parts.wallOffset;
@@ -75,10 +81,10 @@ export class Incarnation {
     this.#random = parts.random;
     this.#fate = parts.fate;
     this.#serve = parts.serve;
-    this.#heard = parts.heard;
+    this.#heard = parts.heard ?? (() => {});
+    this.#isBeat = parts.isBeat ?? (() => false);
     this.#died.promise.catch(() => {});
     this.surroundings = { clock: this.#clock(), random: parts.random, probe: NO_PROBE, logger: NO_LOG };
-    this.stores = this.#gatedStores(parts.onAppend);
   }
 
   get alive(): boolean {
@@ -99,7 +105,7 @@ export class Incarnation {
   sleepingSince(time: number): number {
     return [...this.#sleepers].filter((sleeper) => sleeper.begun < time).length;
   }
-  /** Renewals and claims so far: what the loops of the product send. */
+  /** Calls so far that only the loops of the product make. */
   get beats(): number {
     return this.#beats;
   }
@@ -196,53 +202,55 @@ export class Incarnation {
     };
   }
 
-  #gatedStores(onAppend: Stores['log']['onAppend']): Stores {
-    const port = (name: (typeof PORTS)[number]): object =>
-      new Proxy(
-        {},
-        {
-          get: (_target, method) => {
-            if (typeof method !== 'string' || method === 'then') return undefined;
-            if (method === 'onAppend')
-              return (listener: Parameters<typeof onAppend>[0]) => this.#hear(onAppend, listener);
-            return (input: unknown) =>
-              this.#call({ incarnation: this, port: name, method, input, sentAt: this.#scheduler.now });
-          },
-        },
-      );
-    const ports = Object.fromEntries(PORTS.map((name) => [name, port(name)])) as unknown as Omit<Stores, 'close'>;
-    return { ...ports, close: () => Promise.resolve() };
+  /** What all share, as this process reaches it: each method of the result is a call over the network. */
+  link<P extends object>(port: string, own: Partial<P> = {}): P {
+    return new Proxy(own, {
+      get: (target, method) => {
+        if (typeof method !== 'string' || method === 'then') return undefined;
+        if (method in target) return target[method as keyof P];
+        return (...args: unknown[]) => this.#call(port, method, args);
+      },
+    }) as P;
   }
 
-  #hear(onAppend: Stores['log']['onAppend'], listener: (threadId: string, head: number) => void): () => void {
-    return onAppend((threadId, head) => {
-      if (this.#random.chance(0.9)) this.#whenAwake(this.#latency(), () => listener(threadId, head));
-    });
+  /** A hint on its way to this process; some never arrive. */
+  hint(run: () => void): void {
+    if (this.#random.chance(0.9)) this.#whenAwake(this.#latency(), run);
   }
 
-  #call(request: StoreRequest): Promise<unknown> {
+  #call(port: string, method: string, args: readonly unknown[]): Promise<unknown> {
     if (!this.#alive) return new Promise(() => {});
-    if (request.method === 'renew' || request.method === 'claimOrphans') this.#beats += 1;
-    const fate = this.#fate(request);
+    if (this.#isBeat(method)) this.#beats += 1;
+    const sent = { incarnation: this, port, method, args, input: args[0], sentAt: this.#scheduler.now };
+    const fate = this.#fate(sent);
+    const request: Request = { ...sent, fate };
     return new Promise((resolve, reject) => {
-      const answer = (settle: () => void): void => void this.#whenAwake(fate.back, settle);
-      const fail = (what: string): void =>
-        answer(() => reject(new ReindeerError('store_unavailable', `The store ${what}.`, { retryable: true })));
+      let open = true;
+      const answer = (delay: number, settle: () => void): void =>
+        void this.#whenAwake(delay, () => {
+          if (open) settle();
+          open = false;
+        });
+      const fail = (delay: number, what: string): void => answer(delay, () => reject(cannotTell(what)));
+      if (fate.patience !== undefined) fail(fate.patience, 'did not answer in time');
       this.#scheduler.after(fate.there, () => {
         if (!this.#alive && !fate.outlivesCaller) return;
-        if (fate.lost === 'before') fail('was not reached');
+        if (fate.lost === 'before') fail(fate.back, 'was not reached');
         else
           this.#serve(request).then(
             (result) =>
               fate.lost === 'after'
-                ? fail('did not answer')
-                : answer(() => {
+                ? fail(fate.back, 'did not answer')
+                : answer(fate.back, () => {
                     this.#heard(request, result);
                     resolve(result);
                   }),
-            (error: unknown) => answer(() => reject(error)),
+            (error: unknown) => answer(fate.back, () => reject(error)),
           );
       });
     });
   }
 }
+
+const cannotTell = (what: string): ReindeerError =>
+  new ReindeerError('store_unavailable', `The store ${what}.`, { retryable: true });

@@ -1,17 +1,4 @@
-import { MUTANTS, type Mutant } from './runs/mutants.ts';
-import type { WorldResult } from './runs/world.ts';
-import { simulateRuns } from './runs/world.ts';
-
-/** A world plays one seed to its end. */
-export type World = (
-  seed: number,
-  options?: { readonly mutant?: Mutant; readonly trace?: boolean },
-) => Promise<WorldResult>;
-
-/** The worlds by name; each has its own mutants. */
-export const WORLDS: Readonly<Record<string, { readonly play: World; readonly mutants: readonly Mutant[] }>> = {
-  runs: { play: simulateRuns, mutants: MUTANTS },
-};
+import type { Mutant, World } from './world.ts';
 
 export interface Finding {
   readonly seed: number;
@@ -29,10 +16,7 @@ export interface SeedReport {
   /** The first of them, in the order of the seeds. */
   readonly findings: readonly Finding[];
   /** Totals over all seeds: how much was tried. */
-  readonly events: number;
-  readonly runs: number;
-  readonly effects: number;
-  readonly crashes: number;
+  readonly figures: Readonly<Record<string, number>>;
 }
 
 /** What became of one mutant. */
@@ -50,37 +34,36 @@ export interface MutantReport {
  * @param options.until stops before the next seed once it answers true, for a bound in time.
  */
 export async function playSeeds(
-  play: World,
+  world: World,
   first: number,
   count: number,
   options: { readonly until?: () => boolean } = {},
 ): Promise<SeedReport> {
-  const totals = { seeds: 0, failing: 0, events: 0, runs: 0, effects: 0, crashes: 0 };
+  const figures: Record<string, number> = {};
   const findings: Finding[] = [];
+  let seeds = 0;
+  let failing = 0;
   await withoutStacks(async () => {
     for (let seed = first; seed < first + count; seed += 1) {
       if (options.until?.() === true) break;
-      const result = await play(seed);
-      totals.seeds += 1;
-      totals.events += result.events;
-      totals.runs += result.runs;
-      totals.effects += result.effects;
-      totals.crashes += result.crashes;
+      const result = await world.play(seed);
+      seeds += 1;
+      for (const [name, value] of Object.entries(result.figures)) figures[name] = (figures[name] ?? 0) + value;
       if (result.violation === null) continue;
-      totals.failing += 1;
-      if (findings.length < FINDINGS)
-        findings.push({ seed, invariant: result.violation.invariant, message: result.violation.message });
+      failing += 1;
+      const { invariant, message } = result.violation;
+      if (findings.length < FINDINGS) findings.push({ seed, invariant, message });
     }
   });
-  return { ...totals, findings };
+  return { seeds, failing, findings, figures };
 }
 
 /** Plays seeds of a mutant until one of them is found out, at most `count` of them. */
-export async function huntMutant(play: World, mutant: Mutant, first: number, count: number): Promise<MutantReport> {
+export async function huntMutant(world: World, mutant: Mutant, first: number, count: number): Promise<MutantReport> {
   const { name } = mutant;
   return withoutStacks(async () => {
     for (let seed = first; seed < first + count; seed += 1) {
-      const { violation } = await play(seed, { mutant });
+      const { violation } = await world.play(seed, { mutant });
       if (violation !== null)
         return { name, found: true, seed, invariant: violation.invariant, message: violation.message };
     }

@@ -1,0 +1,5 @@
+import type { World } from './frame/world.ts';
+import { runsWorld } from './runs/world.ts';
+
+/** The worlds, in the order in which `--world all` plays them. */
+export const WORLDS: readonly World[] = [runsWorld];
