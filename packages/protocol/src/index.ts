@@ -1,3 +1,5 @@
+export * from './batch.ts';
+export * from './batch-machine.ts';
 export * from './cursor.ts';
 export * from './errors.ts';
 export * from './facts.ts';
@@ -5,6 +7,7 @@ export * from './graph.ts';
 export * from './ids.ts';
 export * from './json.ts';
 export * from './ports.ts';
+export * from './relay.ts';
 export * from './run.ts';
 export * from './run-machine.ts';
 export * from './sandbox.ts';

@@ -1,4 +1,12 @@
-import type { GraphFactory, Run, RunService, Stores, Surroundings, ThreadService } from '@reindeer/protocol';
+import type {
+  GraphFactory,
+  Run,
+  RunService,
+  Stores,
+  Surroundings,
+  ThreadService,
+  TokenRelay,
+} from '@reindeer/protocol';
 import { settledWithin } from './common/waiting.ts';
 import { LeaseKeeper } from './leases/keeper.ts';
 import { Recovery } from './leases/recovery.ts';
@@ -24,6 +32,8 @@ export interface RuntimeParts {
   readonly saverFor?: SaverFor;
   readonly settings?: Partial<RuntimeSettings>;
   readonly hooks?: RuntimeHooks;
+  /** Tokens from and to other instances. Without it readers get whole messages of runs that are worked elsewhere. */
+  readonly relay?: TokenRelay;
 }
 
 export interface RuntimeStats {
@@ -70,7 +80,13 @@ export function createRuntime(parts: RuntimeParts): Runtime {
 
   const registry = new RunRegistry();
   const keeper = new LeaseKeeper({ runs: stores.runs, surroundings, settings });
-  const streams = new RunStreams({ log: stores.log, surroundings, settings });
+  const streams = new RunStreams({
+    log: stores.log,
+    runs: stores.runs,
+    surroundings,
+    settings,
+    relay: parts.relay ?? null,
+  });
   const recovery: Recovery = new Recovery({
     runs: stores.runs,
     surroundings,
@@ -114,7 +130,6 @@ export function createRuntime(parts: RuntimeParts): Runtime {
   const reading = {
     epoch: epochOf,
     log: stores.log,
-    runs: stores.runs,
     surroundings,
     streams,
     values,

@@ -42,7 +42,7 @@ type Finalized =
 export async function work(parts: WorkerParts, local: LocalRun): Promise<void> {
   const { logger } = parts.surroundings;
   const { runId, threadId } = local.run;
-  const hub = parts.streams.openHub(runId, threadId);
+  const hub = parts.streams.openHub(runId, threadId, local.run.attempt + 1);
   try {
     const result = await workToEnd(parts, local, hub);
     if (result.kind === 'done') {
@@ -55,7 +55,7 @@ export async function work(parts: WorkerParts, local: LocalRun): Promise<void> {
   } finally {
     parts.keeper.drop(local.fence);
     parts.registry.remove(local);
-    parts.streams.closeHub(runId, hub);
+    parts.streams.closeHub(runId, hub, local.final !== null);
     local.settle();
   }
   const { final } = local;

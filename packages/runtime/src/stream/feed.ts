@@ -12,6 +12,8 @@ export interface Read {
   readonly through: number;
   /** Nothing more stood in the log when it was read. */
   readonly exhausted: boolean;
+  /** Grows whenever the log is read at its tail: what was asked of the store then need not be asked again until it does. */
+  readonly version: number;
 }
 
 /**
@@ -42,6 +44,11 @@ export class RunFeed {
     this.bell = parts.bell;
   }
 
+  /** The log was read up to here. */
+  get known(): number {
+    return this.#to;
+  }
+
   /** The log may have grown. */
   hint(): void {
     this.#hints += 1;
@@ -51,7 +58,8 @@ export class RunFeed {
   async after(seq: number): Promise<Read> {
     if (seq < this.#from) return this.#direct(seq);
     const known = this.#slice(seq);
-    if (known.length > 0) return { facts: known, through: Math.max(this.#to, seq), exhausted: false };
+    if (known.length > 0)
+      return { facts: known, through: Math.max(this.#to, seq), exhausted: false, version: this.#seenHints };
     if (this.#seenHints < this.#hints) {
       this.#reading ??= this.#fill().finally(() => {
         this.#reading = null;
@@ -59,7 +67,12 @@ export class RunFeed {
       await this.#reading;
       if (seq < this.#from) return this.#direct(seq);
     }
-    return { facts: this.#slice(seq), through: Math.max(this.#to, seq), exhausted: this.#seenHints >= this.#hints };
+    return {
+      facts: this.#slice(seq),
+      through: Math.max(this.#to, seq),
+      exhausted: this.#seenHints >= this.#hints,
+      version: this.#seenHints,
+    };
   }
 
   #slice(seq: number): readonly Fact[] {
@@ -72,7 +85,7 @@ export class RunFeed {
   async #direct(seq: number): Promise<Read> {
     const page = await this.#read(seq);
     const last = page.facts.at(-1);
-    return { facts: page.facts, through: last?.seq ?? page.head, exhausted: false };
+    return { facts: page.facts, through: last?.seq ?? page.head, exhausted: false, version: this.#seenHints };
   }
 
   async #fill(): Promise<void> {

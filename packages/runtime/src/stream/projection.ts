@@ -1,6 +1,6 @@
 import type { Fact, Json, Run, StreamEvent, WireMessage } from '@reindeer/protocol';
 import { mergeAll } from './chunks.ts';
-import type { TokenFrame } from './token-hub.ts';
+import type { TokenFrame } from './frames.ts';
 
 /** Names of modes as asked, without doubles; `messages-tuple` and the older `messages` differ in their events. */
 export type Modes = ReadonlySet<string>;
@@ -72,6 +72,9 @@ interface Received {
   complete: boolean;
   /** For the older `messages` mode: everything so far, as one message. */
   sofar: WireMessage | null;
+  /** Characters of text that went out since its beginning; null = not known, or it is more than text. */
+  characters: number | null;
+  ns: string;
 }
 
 /** What a client has of a message before its fact: nothing, every token of it, or nobody knows what. */
@@ -103,12 +106,12 @@ export class MessageProjection {
 
   /** The client has this message already, from an earlier connection. */
   assume(messageId: string): void {
-    this.#received.set(messageId, { complete: true, sofar: null });
+    this.#received.set(messageId, { complete: true, sofar: null, characters: null, ns: '' });
   }
 
   /** The client has some of this message's tokens; the rest follows. */
   begin(messageId: string): void {
-    this.#received.set(messageId, { complete: false, sofar: null });
+    this.#received.set(messageId, { complete: false, sofar: null, characters: null, ns: '' });
   }
 
   /** Some tokens of this message went to the client, here or on an earlier connection. */
@@ -124,7 +127,10 @@ export class MessageProjection {
     if (!this.wanted || (frame.ns !== '' && !this.#subgraphs)) return [];
     const known = this.#received.get(frame.messageId);
     if (known?.complete === true) return [];
-    const received = known ?? { complete: false, sofar: null };
+    const received = known ?? { complete: false, sofar: null, characters: 0, ns: frame.ns };
+    received.ns = frame.ns;
+    if (startOver) received.characters = 0;
+    for (const chunk of frame.chunks) received.characters = plus(received.characters, textLength(chunk));
     this.#remember(frame.messageId, received);
     const events: Projected[] = [];
     if (this.#modes.has('messages-tuple')) {
@@ -151,7 +157,7 @@ export class MessageProjection {
     // What went in is not what came out: LangGraph streams no input either.
     if (!this.wanted || message.type === 'human' || (ns !== '' && !this.#subgraphs)) return [];
     const known = this.#received.get(id);
-    this.#remember(id, { complete: true, sofar: null });
+    this.#remember(id, { complete: true, sofar: null, characters: null, ns });
     if (known?.complete === true) return [];
     const events: Projected[] = [];
     if (this.#modes.has('messages-tuple') && has !== 'all') {
@@ -161,6 +167,20 @@ export class MessageProjection {
     if (this.#modes.has('messages')) {
       events.push({ event: named('messages/complete', ns), data: JSON.stringify([message]) });
     }
+    return events;
+  }
+
+  /** Every token of this message, which is text alone, went to the client: tokens are never sent twice, so their number tells. */
+  hasWhole(message: WireMessage): boolean {
+    const received = this.#received.get(message.id ?? '')?.characters ?? null;
+    const hasCalls = Array.isArray(message.tool_calls) && message.tool_calls.length > 0;
+    return received !== null && !hasCalls && textLength(message) === received;
+  }
+
+  /** Messages that were begun by an attempt that has ended without finishing them: the client takes them back. */
+  abandoned(): readonly Projected[] {
+    const events: Projected[] = [];
+    for (const [id, { complete, ns }] of [...this.#received]) if (!complete) events.push(...this.removed(id, ns));
     return events;
   }
 
@@ -198,6 +218,10 @@ export class MessageProjection {
     if (oldest !== undefined) this.#received.delete(oldest);
   }
 }
+
+/** Characters of a text; null where there is more than text. */
+const textLength = ({ content }: WireMessage): number | null => (typeof content === 'string' ? content.length : null);
+const plus = (a: number | null, b: number | null): number | null => (a === null || b === null ? null : a + b);
 
 const removal = (id: string): WireMessage => ({ type: 'remove', id, content: '' });
 

@@ -1,17 +1,18 @@
 import type {
   Fact,
   FactBody,
+  FramePosition,
   GraphFactory,
   Log,
   Run,
-  RunStore,
   StreamItem,
   Surroundings,
   WireMessage,
 } from '@reindeer/protocol';
-import { formatCursor, resolveCursor } from '@reindeer/protocol';
+import { comparePositions, formatCursor, resolveCursor } from '@reindeer/protocol';
 import { retry } from '../common/retry.ts';
 import { Sleeper } from '../common/waiting.ts';
+import type { TokenSource } from './frames.ts';
 import {
   type Knowledge,
   MessageProjection,
@@ -23,13 +24,11 @@ import {
 } from './projection.ts';
 import { Pulse } from './pulse.ts';
 import type { RunStreams, Seat } from './streams.ts';
-import type { FramePosition, TokenHub } from './token-hub.ts';
 import type { ValuesCache } from './values-text.ts';
 
 export interface ReaderParts {
   readonly epoch: () => Promise<string>;
   readonly log: Log;
-  readonly runs: RunStore;
   readonly surroundings: Surroundings;
   readonly streams: RunStreams;
   readonly values: ValuesCache;
@@ -79,6 +78,8 @@ export class StreamReader {
   #doubtful = 0;
   /** Where a client resumes in the middle of messages. */
   #resumed: FramePosition | null = null;
+  /** Version of the feed at which the run was last known not to have ended. */
+  #notEndedAt = -1;
 
   constructor(parts: ReaderParts, input: ReaderInput) {
     this.#parts = parts;
@@ -96,7 +97,7 @@ export class StreamReader {
     if (over.aborted) return;
     const seat = streams.join(runId, threadId, this.#position.seq);
     try {
-      if (this.#resumed !== null) for (const id of seat.hub()?.begunBy(this.#resumed) ?? []) this.#messages.begin(id);
+      this.#recall(seat.hub());
       yield { id: null, event: 'metadata', data: JSON.stringify({ run_id: runId, thread_id: threadId }) };
       if (start !== null) yield start;
       yield* this.#follow(seat, over);
@@ -167,6 +168,12 @@ export class StreamReader {
     }
   }
 
+  /** The client has tokens of the messages that had begun where it resumes. Of a peer's run that is known once the peer tells. */
+  #recall(hub: TokenSource | null): void {
+    if (this.#resumed === null || hub === null) return;
+    for (const id of hub.begunBy(this.#resumed)) if (!this.#messages.begun(id)) this.#messages.begin(id);
+  }
+
   #place(position: FramePosition): void {
     this.#position = position;
     this.#through = position.seq;
@@ -206,12 +213,13 @@ export class StreamReader {
       const read = await this.#patiently(() => seat.feed.after(this.#position.seq));
       this.#ahead = [...read.facts];
       if (read.facts.length === 0) this.#through = Math.max(this.#through, read.through);
-      if (this.#ahead.length === 0 && read.exhausted) {
-        const end = await this.#end(seat);
+      if (this.#ahead.length === 0 && read.exhausted && this.#notEndedAt !== read.version) {
+        const end = await this.#end(seat, read.version);
         if (end !== null) return end;
       }
     }
     const hub = seat.hub();
+    if (hub?.punctual === false) this.#recall(hub);
     const fact = this.#ahead[0];
     // What was written before the fact stands before it: pending tokens become frames now.
     if (fact !== undefined) hub?.noteHead(fact.seq);
@@ -245,12 +253,16 @@ export class StreamReader {
   }
 
   /** The end of a run whose terminal fact is not ahead: delivered before, pruned, or the row is gone (RS-06, RS-17). */
-  async #end(seat: Seat): Promise<ReturnType<typeof withId>[] | null> {
+  async #end(seat: Seat, version: number): Promise<ReturnType<typeof withId>[] | null> {
     if (seat.hub()?.closed === false) return null;
     const { threadId, runId } = this.#input.run;
-    const run = await this.#parts.runs.get(runId);
-    if (run !== null && !run.acknowledged) return null;
-    const page = await this.#parts.log.read({ threadId, runId, afterSeq: this.#position.seq, limit: 1, maxBytes: 1 });
+    const run = await this.#patiently(() => seat.row(version));
+    if (run !== null && !run.acknowledged) {
+      this.#notEndedAt = version;
+      return null;
+    }
+    const next = { threadId, runId, afterSeq: this.#position.seq, limit: 1, maxBytes: 1 };
+    const page = await this.#patiently(() => this.#parts.log.read(next));
     if (page.facts.length > 0) {
       seat.feed.hint();
       return null;
@@ -260,12 +272,14 @@ export class StreamReader {
       .map((event) => withId(event, null));
   }
 
-  async #project(fact: Fact, hub: TokenHub | null): Promise<readonly Projected[]> {
+  async #project(fact: Fact, hub: TokenSource | null): Promise<readonly Projected[]> {
     const { body } = fact;
     const { run } = this.#input;
     switch (body.kind) {
       case 'run':
-        return body.terminal ? projectEnd({ runId: run.runId, status: body.status, error: body.error ?? null }) : [];
+        if (body.terminal) return projectEnd({ runId: run.runId, status: body.status, error: body.error ?? null });
+        // A new attempt writes anew what the one before it did not finish.
+        return body.status === 'running' ? this.#messages.abandoned() : [];
       case 'message': {
         const { message } = body;
         return 'type' in message
@@ -282,14 +296,22 @@ export class StreamReader {
   }
 
   /** What the client has of a message whose fact comes now. */
-  #knowledgeOf(fact: Fact, message: WireMessage, hub: TokenHub | null): Knowledge {
+  #knowledgeOf(fact: Fact, message: WireMessage, hub: TokenSource | null): Knowledge {
     const id = message.id ?? '';
     if (this.#messages.begun(id)) {
-      // Frames that were forgotten before they were sent leave the client with a part.
-      return this.#messages.complete(id) || hub?.has(id) === true ? 'all' : 'unknown';
+      if (this.#messages.complete(id) || this.#messages.hasWhole(message)) return 'all';
+      // Frames that were forgotten before they were sent leave the client with a part; those of a peer may still be on their way.
+      return hub?.punctual === true && hub.has(id) ? 'all' : 'unknown';
     }
     const streams = message.type === 'ai' || message.type === 'AIMessageChunk';
-    return streams && fact.seq <= this.#doubtful ? 'unknown' : 'nothing';
+    return streams && (fact.seq <= this.#doubtful || this.#mayHavePart(id, hub)) ? 'unknown' : 'nothing';
+  }
+
+  /** Did the client leave, perhaps in the middle of this message, while it was written elsewhere? */
+  #mayHavePart(messageId: string, hub: TokenSource | null): boolean {
+    if (this.#resumed === null || hub?.punctual === true) return false;
+    const first = hub?.firstOf(messageId) ?? null;
+    return first === null || comparePositions(first, this.#resumed) <= 0;
   }
 
   async #projectCheckpoint(checkpointId: string): Promise<readonly Projected[]> {

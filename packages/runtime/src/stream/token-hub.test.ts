@@ -1,8 +1,9 @@
-import type { WireMessage } from '@reindeer/protocol';
+import type { FramePosition, WireMessage } from '@reindeer/protocol';
 import { testSurroundings } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { Bell } from '../common/waiting.ts';
-import { type FramePosition, type HubLimits, TokenHub } from './token-hub.ts';
+import type { HubLimits } from './frames.ts';
+import { TokenHub } from './token-hub.ts';
 
 function scene(limits?: HubLimits) {
   const { clock } = testSurroundings();

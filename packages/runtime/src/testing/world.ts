@@ -12,6 +12,7 @@ import type {
   StreamEvent,
   StreamItem,
   Surroundings,
+  TokenRelay,
 } from '@reindeer/protocol';
 import {
   type Deferred,
@@ -59,6 +60,7 @@ export interface WorldOptions {
   readonly seed?: number;
   readonly settings?: RuntimeParts['settings'];
   readonly hooks?: RuntimeParts['hooks'];
+  readonly relay?: TokenRelay;
 }
 
 const ECHO: Script = { model: (messages) => ({ text: `You said: ${String(messages.at(-1)?.content ?? '')}` }) };
@@ -79,6 +81,7 @@ export function world(options: WorldOptions = {}): World {
     surroundings: options.real ?? surroundings,
     settings: options.settings ?? {},
     hooks: options.hooks ?? {},
+    ...(options.relay === undefined ? {} : { relay: options.relay }),
   });
   const create: World['create'] = (input = {}, signal) =>
     runtime.runs.create(
