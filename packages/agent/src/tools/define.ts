@@ -5,7 +5,7 @@ import { ReindeerError, type Sandbox } from '@reindeer/protocol';
 import type { z } from 'zod';
 import { type AttemptScope, scopeOf } from '../loop/scope.ts';
 import { masked } from './text.ts';
-import { metaOfError, SUCCESS, TOOL_META, type ToolMeta } from './tool-meta.ts';
+import { metaOfError, metaOfText, SUCCESS, TOOL_META, type ToolMeta } from './tool-meta.ts';
 
 /** What a tool of ours gets beside its arguments. */
 export interface ToolContext {
@@ -32,8 +32,16 @@ export interface ToolDefinition<Schema extends z.ZodObject> {
   readonly resumable?: boolean;
   /** Values that may not appear in a result (SAFE-4). */
   readonly secrets?: readonly string[];
+  /** Its text tells whether it failed, as `{"error": …}` does; otherwise whatever it answers is a success. */
+  readonly judgedByText?: boolean;
   /** Answers text, or a command that also changes the state. A failure that the model should read is thrown by `failed`. */
-  run(args: z.infer<Schema>, context: ToolContext): Promise<string | Command>;
+  run(args: z.infer<Schema>, context: ToolContext): Promise<string | MarkedText | Command>;
+}
+
+/** A result with facts about it for later middleware; they go into `additional_kwargs`. */
+export interface MarkedText {
+  readonly text: string;
+  readonly kwargs: Readonly<Record<string, unknown>>;
 }
 
 /** Ends a tool with a failure that the model reads: say what is wrong and what to do. */
@@ -46,17 +54,26 @@ export function failed(message: string): never {
  * failed. Expected failures become `Error:` text here; anything else is left to the tool error handling.
  */
 export function defineTool<Schema extends z.ZodObject>(definition: ToolDefinition<Schema>): StructuredToolInterface {
-  const { name, description, schema, repeatable, resumable = false, secrets = [], run } = definition;
+  const {
+    name,
+    description,
+    schema,
+    repeatable,
+    resumable = false,
+    secrets = [],
+    judgedByText = false,
+    run,
+  } = definition;
   const body = async (args: z.infer<Schema>, config: CallConfig): Promise<ToolMessage | Command> => {
     const scope = scopeOf(config);
     const callId = config.toolCallId ?? config.toolCall?.id ?? '';
-    const answer = (content: string, meta: ToolMeta): ToolMessage =>
+    const answer = (content: string, meta: ToolMeta, kwargs: MarkedText['kwargs'] = {}): ToolMessage =>
       new ToolMessage({
         content: masked(content, secrets),
         tool_call_id: callId,
         name,
         status: meta.status === 'error' ? 'error' : 'success',
-        additional_kwargs: { [TOOL_META]: meta },
+        additional_kwargs: { ...kwargs, [TOOL_META]: meta },
       });
     try {
       const result = await run(args, {
@@ -68,7 +85,8 @@ export function defineTool<Schema extends z.ZodObject>(definition: ToolDefinitio
         runContext: config.context ?? {},
         sandbox: () => scope.sandbox(),
       });
-      return typeof result === 'string' ? answer(result, SUCCESS) : result;
+      if (typeof result === 'string') return answer(result, judgedByText ? metaOfText(result) : SUCCESS);
+      return 'kwargs' in result ? answer(result.text, SUCCESS, result.kwargs) : result;
     } catch (error) {
       if (!ReindeerError.is(error) || !READABLE.has(error.code)) throw error;
       return answer(`Error: ${error.message}`, metaOfError(error));
