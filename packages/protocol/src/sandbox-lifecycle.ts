@@ -1,5 +1,18 @@
-import type { SandboxProvider } from './sandbox.ts';
+import type { Sandbox, SandboxProvider } from './sandbox.ts';
 import type { SandboxIdentity } from './sandbox-backend.ts';
+
+/** One sandbox for everybody who works for a thread: given back to its provider when the last holder has left. */
+export interface SandboxLeases {
+  /**
+   * The thread's sandbox, held by `owner` until `leave`; asked again by the same owner, the same one, or its replacement when the
+   * provider no longer knows it. An abort leaves nothing held. The owner's name is made by the server, never taken from a caller.
+   *
+   * @throws ReindeerError `conflict` when the owner holds another thread's sandbox, `aborted`, `over_capacity`, or as `acquire`
+   */
+  hold(input: SandboxIdentity & { readonly owner: string; readonly signal?: AbortSignal }): Promise<Sandbox>;
+  /** The owner needs it no more; twice is once. Never throws because of the provider. */
+  leave(owner: string): Promise<void>;
+}
 
 /** One sandbox that an instance keeps, for the operator's view. */
 export interface SandboxSummary {

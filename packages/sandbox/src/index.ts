@@ -15,9 +15,11 @@ export { newOwnerId, openOwnershipStore } from './lifecycle/ownership/open.ts';
 export { openRedisOwnership, type RedisOwnershipOptions } from './lifecycle/ownership/redis-store.ts';
 export {
   leaseTtlMs,
+  OWNERSHIP_TYPES,
   type OwnershipConfiguration,
   type OwnershipSettings,
   type OwnershipSources,
+  type OwnershipType,
   resolveOwnership,
 } from './lifecycle/ownership/settings.ts';
 export type { LifecycleParts, ThreadSection, ThreadStorage } from './lifecycle/parts.ts';

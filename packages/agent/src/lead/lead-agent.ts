@@ -5,9 +5,11 @@ import {
   type Graph,
   type GraphFactory,
   ReindeerError,
+  type SandboxLeases,
   type SandboxProvider,
   type Surroundings,
 } from '@reindeer/protocol';
+import { SharedLeases } from '@reindeer/sandbox';
 import type { HistoryLimits } from '../history/canonicalise.ts';
 import { agentGraph } from '../loop/attempt-graph.ts';
 import { type CompiledGraph, compileGraph, createLoop, type Loop } from '../loop/loop.ts';
@@ -63,6 +65,8 @@ export interface LeadAgentOptions {
   /** Runs with `subagent_enabled` may delegate to these; absent = none can. */
   readonly subagents?: Subagents;
   readonly sandboxes: SandboxProvider;
+  /** Shared with whoever else holds sandboxes of the same provider; default: leases of its own. */
+  readonly leases?: SandboxLeases;
   readonly surroundings: Surroundings;
   readonly settings?: Partial<LeadAgentSettings>;
 }
@@ -74,6 +78,7 @@ export interface LeadAgentOptions {
 export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
   const { models, sandboxes, surroundings } = options;
   const settings: LeadAgentSettings = { ...DEFAULT_LEAD_AGENT_SETTINGS, ...options.settings };
+  const leases = options.leases ?? new SharedLeases(sandboxes, surroundings.logger);
   const report = sandboxes.report();
   const abilities = {
     canExecute: report.canExecute,
@@ -172,7 +177,7 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
         ...(delegates ? delegating : plain),
         saver,
         surroundings,
-        scope: new AttemptScope(attempt, sandboxes, chosen.model),
+        scope: new AttemptScope(attempt, leases, chosen.model),
         metadata: {
           agent_name: LEAD_AGENT,
           model_name: chosen.entry.name,

@@ -1,5 +1,5 @@
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
-import { type AttemptContext, ReindeerError, type Sandbox, type SandboxProvider } from '@reindeer/protocol';
+import { type AttemptContext, ReindeerError, type Sandbox, type SandboxLeases } from '@reindeer/protocol';
 
 /** The key in `configurable` under which hooks and tools find their attempt. The double underscore keeps it out of metadata. */
 export const SCOPE = '__reindeer_scope';
@@ -7,43 +7,48 @@ export const SCOPE = '__reindeer_scope';
 /**
  * What one attempt lends to its hooks and tools: the attempt itself and, on first use, the sandbox of its thread.
  *
- * The sandbox: none → (first call of `sandbox()`) acquiring → held → (`release()`) none. Concurrent first calls share one
- * acquisition; a failed one is forgotten, so that the next call tries again; `release` is idempotent.
+ * The sandbox: none → (`sandbox()`) held in the attempt's name → (`release()`) none. Each use asks the leases again, which costs nothing
+ * while the sandbox is known and gives its replacement when it died or moved (SQ-11). `release` waits for uses that are being
+ * answered and is idempotent. Who else holds the same sandbox is the leases' business.
  */
 export class AttemptScope {
   readonly attempt: AttemptContext;
   /** The model that the run chose; null where the loop's owner always uses the same one. */
   readonly model: BaseChatModel | null;
-  readonly #provider: SandboxProvider | null;
-  #pending: Promise<Sandbox> | null = null;
-  #held: Sandbox | null = null;
+  /** Null: this agent has no sandboxes. */
+  readonly leases: SandboxLeases | null;
+  /** In whose name sandboxes are held: made of the server's own ids, so that nothing in a request can choose it (SQ-13). */
+  readonly owner: string;
+  readonly #holding = new Set<Promise<unknown>>();
+  #sandboxId: string | null = null;
   readonly #queues = new Map<string, Promise<unknown>>();
 
-  constructor(attempt: AttemptContext, provider: SandboxProvider | null, model: BaseChatModel | null = null) {
+  constructor(
+    attempt: AttemptContext,
+    leases: SandboxLeases | null,
+    model: BaseChatModel | null = null,
+    owner = `run:${attempt.run.runId}:${attempt.attempt}`,
+  ) {
     this.attempt = attempt;
     this.model = model;
-    this.#provider = provider;
+    this.leases = leases;
+    this.owner = owner;
   }
 
   /** The thread's sandbox, acquired at first use (MW-6). Throws `sandbox_unavailable`. */
-  sandbox(): Promise<Sandbox> {
-    const provider = this.#provider;
-    if (provider === null)
-      return Promise.reject(new ReindeerError('sandbox_unavailable', 'This agent has no sandbox provider.'));
-    if (this.#pending !== null) return this.#pending;
+  async sandbox(): Promise<Sandbox> {
+    const { leases, owner } = this;
+    if (leases === null) throw new ReindeerError('sandbox_unavailable', 'This agent has no sandbox provider.');
     const { userId, threadId } = this.attempt.run;
-    const pending = provider.acquire({ userId, threadId, signal: this.attempt.signal }).then(
-      (sandbox) => {
-        this.#held = sandbox;
-        return sandbox;
-      },
-      (error: unknown) => {
-        this.#pending = null;
-        throw error;
-      },
-    );
-    this.#pending = pending;
-    return pending;
+    const holding = leases.hold({ userId, threadId, owner, signal: this.attempt.signal });
+    this.#holding.add(holding);
+    try {
+      const sandbox = await holding;
+      this.#sandboxId = sandbox.id;
+      return sandbox;
+    } finally {
+      this.#holding.delete(holding);
+    }
   }
 
   /** Runs `work` after all earlier work on the same path, whatever became of that: two parallel edits of one file cannot mix. */
@@ -63,7 +68,7 @@ export class AttemptScope {
 
   /** Id of the sandbox in hand; null before the first use and after the release. */
   get sandboxId(): string | null {
-    return this.#held?.id ?? null;
+    return this.#sandboxId;
   }
 
   /** LangGraph's debug frames print the configuration; an attempt is nothing to show. */
@@ -73,17 +78,11 @@ export class AttemptScope {
 
   /** Gives the sandbox back to the warm pool. Never throws: a store that cannot answer must not fail a finished turn. */
   async release(): Promise<void> {
-    const pending = this.#pending;
-    if (pending === null || this.#provider === null) return;
-    this.#pending = null;
-    this.#held = null;
-    try {
-      const sandbox = await pending;
-      this.#held = null;
-      await this.#provider.release(sandbox.id);
-    } catch {
-      // Acquisition failed or the provider is going down: nothing is held.
-    }
+    await Promise.allSettled([...this.#holding]);
+    this.#sandboxId = null;
+    await this.leases?.leave(this.owner).catch(() => {
+      // The leases are going down: nothing is held.
+    });
   }
 }
 

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import type { OwnershipStore, SandboxLifecycle } from '@reindeer/protocol';
-import { createLifecycleProvider, MemoryOwnershipStore } from '@reindeer/sandbox';
+import { createLifecycleProvider, MemoryOwnershipStore, SharedLeases } from '@reindeer/sandbox';
 import { BlockingCallError, SimulatedEngine, testSurroundings, verifies, withEventLoopGate } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { AttemptScope, SCOPE } from '../loop/scope.ts';
@@ -38,7 +38,7 @@ async function turn(touch: () => Promise<void>) {
       close: async () => {},
     },
   });
-  const scope = new AttemptScope(recordedAttempt(), provider);
+  const scope = new AttemptScope(recordedAttempt(), new SharedLeases(provider, surroundings.logger));
   const { id } = await scope.sandbox();
   armed.on = true;
   const hook = sandboxMiddleware().afterAgent as unknown as (state: object, runtime: object) => Promise<unknown>;

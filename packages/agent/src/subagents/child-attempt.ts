@@ -7,7 +7,6 @@ import {
   type Json,
   ReindeerError,
   type Run,
-  type Sandbox,
   type TokenSink,
 } from '@reindeer/protocol';
 import { AttemptScope } from '../loop/scope.ts';
@@ -123,27 +122,21 @@ export class ChildAttempt implements AttemptContext {
   }
 }
 
-/** A sub-agent works in the sandbox of its thread, which the run holds and gives back. */
+/**
+ * A sub-agent works in the sandbox of its thread, which it holds in a name of its own: the last one out gives it back, also when that is
+ * a sub-agent which ends after its run.
+ */
 export class ChildScope extends AttemptScope {
   readonly #parent: AttemptScope;
 
-  constructor(attempt: AttemptContext, parent: AttemptScope, model: BaseChatModel) {
-    super(attempt, null, model);
+  /** @param name unique among the sub-agents of the attempt */
+  constructor(attempt: AttemptContext, parent: AttemptScope, model: BaseChatModel, name: string) {
+    super(attempt, parent.leases, model, `${parent.owner}/${name}`);
     this.#parent = parent;
   }
 
-  override sandbox(): Promise<Sandbox> {
-    return this.#parent.sandbox();
-  }
-
-  /** One queue per path for all agents of the run: they share the files. */
+  /** One queue per path for all agents of the run: they share the files (SL-17). */
   override serialise<T>(path: string, work: () => Promise<T>): Promise<T> {
     return this.#parent.serialise(path, work);
   }
-
-  override get sandboxId(): string | null {
-    return this.#parent.sandboxId;
-  }
-
-  override async release(): Promise<void> {}
 }

@@ -174,7 +174,7 @@ export class TaskCall {
       prompt: skills === undefined || skills === '' ? prompt : `${skills}\n\n${prompt}`,
       namespace: this.#namespace,
       attempt,
-      scope: new ChildScope(attempt, scope, model),
+      scope: new ChildScope(attempt, scope, model, this.#execution.id),
       saver,
       configurable,
       context: runContext,

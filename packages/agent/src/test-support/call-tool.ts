@@ -1,6 +1,8 @@
 import { type BaseMessage, ToolMessage } from '@langchain/core/messages';
 import type { StructuredToolInterface } from '@langchain/core/tools';
 import { type Command, isCommand } from '@langchain/langgraph';
+import { NO_LOG } from '@reindeer/protocol';
+import { SharedLeases } from '@reindeer/sandbox';
 import { AttemptScope, SCOPE } from '../loop/scope.ts';
 import { recordedAttempt } from './fake-attempt.ts';
 import type { MemorySandboxes } from './memory-sandbox.ts';
@@ -8,7 +10,7 @@ import type { MemorySandboxes } from './memory-sandbox.ts';
 /** Calls a tool as the loop would, without the loop. */
 export function toolCaller(tools: readonly StructuredToolInterface[], sandboxes: MemorySandboxes) {
   const attempt = recordedAttempt();
-  const scope = new AttemptScope(attempt, sandboxes);
+  const scope = new AttemptScope(attempt, new SharedLeases(sandboxes, NO_LOG));
   const call = async (name: string, args: Record<string, unknown>): Promise<ToolMessage | Command> => {
     const tool = tools.find((candidate) => candidate.name === name);
     if (tool === undefined) throw new Error(`no tool ${name}`);

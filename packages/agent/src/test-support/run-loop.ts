@@ -3,6 +3,7 @@ import { type BaseMessage, SystemMessage } from '@langchain/core/messages';
 import type { StructuredToolInterface } from '@langchain/core/tools';
 import { type BaseCheckpointSaver, MemorySaver } from '@langchain/langgraph';
 import type { Graph, SandboxProvider } from '@reindeer/protocol';
+import { SharedLeases } from '@reindeer/sandbox';
 import { agentGraph } from '../loop/attempt-graph.ts';
 import { compileGraph, createLoop } from '../loop/loop.ts';
 import type { Middleware } from '../loop/middleware.ts';
@@ -32,8 +33,9 @@ export function fixture(options: LoopFixture) {
     request: (_scope, _runtime, tools) => ({ model: options.model, systemMessage, tools }),
   });
   const compiled = compileGraph(loop, 'test');
+  const leases = options.sandboxes === undefined ? null : new SharedLeases(options.sandboxes, surroundings.logger);
   const start = (saver: BaseCheckpointSaver, attempt: RecordedAttempt = recordedAttempt()): Graph =>
-    agentGraph({ loop, compiled, saver, scope: new AttemptScope(attempt, options.sandboxes ?? null), surroundings });
+    agentGraph({ loop, compiled, saver, scope: new AttemptScope(attempt, leases), surroundings });
   return { loop, compiled, start, surroundings };
 }
 

@@ -234,6 +234,10 @@ describe('settings', () => {
   test('class paths of the reference map to our providers; unknown ones are named', async () => {
     await write('sandbox:\n  use: deerflow.sandbox.local:LocalSandboxProvider\n  allow_host_bash: true\n');
     expect((await settings()).sandbox).toMatchObject({ provider: 'local', allow_host_bash: true });
+    for (const name of ['deerflow.community.aio_sandbox:AioSandboxProvider', 'container']) {
+      await write(`sandbox:\n  use: ${name}\n  container_prefix: mine\n`);
+      expect((await settings()).sandbox).toMatchObject({ provider: 'container', container_prefix: 'mine' });
+    }
     await write('sandbox:\n  use: bublewrap\n');
     await expect(settings()).rejects.toMatchObject({ message: expect.stringContaining('Did you mean "bubblewrap"') });
   });
@@ -258,6 +262,15 @@ describe('settings', () => {
     await expect(settings()).rejects.toMatchObject({
       code: 'configuration',
       message: expect.stringContaining('at least 2'),
+    });
+    const shared =
+      'database:\n  backend: postgres\n  postgres_url: postgres://localhost/x\nsandbox:\n  use: container\n';
+    await write(shared);
+    expect((await settings()).sandboxOwnership.type).toBe('postgres');
+    await write(`${shared}  ownership:\n    type: memory\n`);
+    await expect(settings()).rejects.toMatchObject({
+      code: 'configuration',
+      message: expect.stringContaining('instances share the database'),
     });
     await write('sandbox:\n  ownership:\n    type: etcd\n');
     await expect(settings()).rejects.toMatchObject({ code: 'configuration', message: expect.stringContaining('etcd') });

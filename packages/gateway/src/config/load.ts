@@ -116,8 +116,8 @@ function warnAboutKeys(
     while (inner instanceof z.ZodOptional || inner instanceof z.ZodNullable) inner = inner.unwrap();
     if (inner instanceof z.ZodArray && Array.isArray(value)) {
       value.forEach((item, index) => {
-        // Other keys of a model go to its client.
-        if (path[0] !== 'models') walk(item, inner.element, [...path, index]);
+        // Other keys of a model or a tool go to its client.
+        if (path[0] !== 'models' && path[0] !== 'tools') walk(item, inner.element, [...path, index]);
       });
       return;
     }

@@ -70,6 +70,18 @@ export const configSchema = section({
   max_recursion_limit: count('steps of one run', 1, 100_000).optional(),
   models: z.array(modelSchema, { error: 'must be a list of models' }).optional(),
   token_usage: section({ enabled: yes.optional() }).optional(),
+  tools: z
+    .array(
+      z.looseObject(
+        { name: text.min(1, 'must not be empty'), group: text.nullish(), use: text.nullish() },
+        { error: 'must be tools with name, group and use' },
+      ),
+      { error: 'must be a list of tools' },
+    )
+    .optional(),
+  tool_groups: z
+    .array(z.looseObject({ name: text }, { error: 'must be groups with a name' }), { error: 'must be a list of groups' })
+    .optional(),
   sandbox: section({
     use: text.optional(),
     allow_host_bash: yes.optional(),
@@ -88,6 +100,24 @@ export const configSchema = section({
     overflow_policy: oneOf(['wait', 'reject', 'burst']).optional(),
     acquire_timeout: seconds(1, 86_400).optional(),
     burst_limit: count('sandboxes', 0, 10_000).optional(),
+    prewarm: yes.optional(),
+    memory_reserve: count('bytes', 0, 1024 * GIB).optional(),
+    image: text.nullish(),
+    port: count('a port', 1, 65_535).optional(),
+    container_prefix: text.optional(),
+    engine_socket: text.nullish(),
+    bind_host: text.optional(),
+    cpus: z.number({ error: 'must be a number of cores' }).optional(),
+    mounts: z
+      .array(
+        section({
+          host_path: text,
+          container_path: text,
+          read_only: yes.optional(),
+        }),
+        { error: 'must be a list of folders' },
+      )
+      .nullish(),
     ownership: section({
       // Judged where it is chosen, with the environment and the stream bridge.
       type: text.optional(),
@@ -171,8 +201,6 @@ export type ModelEntry = z.output<typeof modelSchema>;
 export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'logging',
   'token_budget',
-  'tool_groups',
-  'tools',
   'tool_search',
   'tool_output',
   'suggestions',
@@ -209,16 +237,7 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
 
 /** Keys inside sections that the reference knows and that have no effect yet. */
 export const KEYS_WITHOUT_EFFECT: Readonly<Record<string, readonly string[]>> = {
-  sandbox: [
-    'image',
-    'port',
-    'container_prefix',
-    'thread_data_mounts',
-    'provisioner_url',
-    'provisioner_api_key',
-    'mounts',
-    'auto_start',
-  ],
+  sandbox: ['thread_data_mounts', 'provisioner_url', 'provisioner_api_key', 'auto_start'],
   uploads: ['auto_convert_documents', 'pdf_converter'],
   database: ['echo_sql', 'pool_recycle'],
   title: ['prompt_template'],

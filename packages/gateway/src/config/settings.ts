@@ -9,6 +9,7 @@ import type { LoadedConfig } from './load.ts';
 import { modelsOf } from './models.ts';
 import type { ConfigFile, ModelEntry } from './schema.ts';
 import { subagentsOf } from './subagents.ts';
+import { type ToolSettings, toolsOf } from './tools.ts';
 
 /** Everything that the composition root needs to know, resolved: file, environment and command line together. */
 export interface Settings {
@@ -26,11 +27,13 @@ export interface Settings {
   } | null;
   readonly logLevel: 'debug' | 'info' | 'warn' | 'error';
   readonly models: readonly ModelEntry[];
-  readonly sandbox: NonNullable<ConfigFile['sandbox']> & { readonly provider: 'bubblewrap' | 'local' };
+  readonly sandbox: NonNullable<ConfigFile['sandbox']> & { readonly provider: SandboxProviderName };
   /** Who may stop a sandbox that lives between turns, and where that is kept. */
   readonly sandboxOwnership: OwnershipSettings;
   readonly title: NonNullable<ConfigFile['title']>;
   readonly subagents: SubagentSettings;
+  /** Which sandbox and web tools there are. */
+  readonly tools: ToolSettings;
   /** Tools that a person must approve before each call; `*` = every tool. */
   readonly approvals: readonly string[];
   readonly uploads: { readonly maxFiles: number; readonly maxFileSize: number; readonly maxTotalSize: number };
@@ -55,6 +58,9 @@ export interface Settings {
   };
 }
 
+export type SandboxProviderName = (typeof SANDBOX_PROVIDERS)[number];
+const SANDBOX_PROVIDERS = ['bubblewrap', 'container', 'local'] as const;
+
 export interface CommandLineSettings {
   readonly host?: string | undefined;
   readonly port?: number | undefined;
@@ -71,12 +77,10 @@ const LEVELS = {
 } as const;
 const MIB = 1024 * 1024;
 
-/** Class paths of the reference and our short names → our providers. */
-const PROVIDERS: Readonly<Record<string, 'bubblewrap' | 'local'>> = {
-  bubblewrap: 'bubblewrap',
-  local: 'local',
-  'deerflow.sandbox.local:LocalSandboxProvider': 'local',
-  'src.sandbox.local:LocalSandboxProvider': 'local',
+/** Class names of the reference → our providers; the module before the colon has moved between its versions. */
+const PROVIDER_CLASSES: Readonly<Record<string, SandboxProviderName>> = {
+  LocalSandboxProvider: 'local',
+  AioSandboxProvider: 'container',
 };
 
 function postgresOf(config: ConfigFile): Settings['postgres'] {
@@ -113,16 +117,10 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     logLevel: LEVELS[config.log_level ?? 'info'],
     models: modelsOf(config, variables),
     sandbox: { ...config.sandbox, provider: providerOf(config.sandbox?.use) },
-    sandboxOwnership: resolveOwnership({
-      ownership: config.sandbox?.ownership ?? undefined,
-      streamBridge:
-        config.stream_bridge == null
-          ? undefined
-          : { type: config.stream_bridge.type, redis_url: config.stream_bridge.redis_url ?? undefined },
-      environment: variables,
-    }),
+    sandboxOwnership: ownershipOf(loaded, providerOf(config.sandbox?.use)),
     title: config.title ?? {},
     subagents: subagentsOf(config.subagents),
+    tools: toolsOf(config),
     approvals: config.approvals?.tools ?? [],
     uploads: {
       maxFiles: config.uploads?.max_files ?? 10,
@@ -141,15 +139,35 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
   };
 }
 
-function providerOf(use: string | undefined): 'bubblewrap' | 'local' {
+function providerOf(use: string | undefined): SandboxProviderName {
   if (use === undefined) return 'bubblewrap';
-  const found = PROVIDERS[use] ?? (use.endsWith(':LocalSandboxProvider') ? 'local' : undefined);
+  const found = SANDBOX_PROVIDERS.find((name) => name === use) ?? PROVIDER_CLASSES[use.split(':')[1] ?? ''];
   if (found === undefined)
     throw new ReindeerError(
       'configuration',
-      `sandbox.use: there is no sandbox provider "${use}" in this version.${didYouMean(use, ['bubblewrap', 'local'])} Use bubblewrap or local.`,
+      `sandbox.use: there is no sandbox provider "${use}" in this version.${didYouMean(use, SANDBOX_PROVIDERS)} Use one of: ${SANDBOX_PROVIDERS.join(', ')}.`,
     );
   return found;
+}
+
+function ownershipOf({ config, variables }: LoadedConfig, provider: SandboxProviderName): OwnershipSettings {
+  const sharedDatabase = config.database?.backend === 'postgres';
+  const ownership = resolveOwnership({
+    ownership: config.sandbox?.ownership ?? undefined,
+    streamBridge:
+      config.stream_bridge == null
+        ? undefined
+        : { type: config.stream_bridge.type, redis_url: config.stream_bridge.redis_url ?? undefined },
+    sharedDatabase,
+    environment: variables,
+  });
+  if (provider === 'container' && sharedDatabase && ownership.type === 'memory')
+    throw new ReindeerError(
+      'configuration',
+      'sandbox.ownership.type is memory, but instances share the database: each would take the containers of the others for orphans and ' +
+        'stop them. Remove the key (ownership is then kept in the database), or set it to postgres or redis.',
+    );
+  return ownership;
 }
 
 function serverOf({ config, variables }: LoadedConfig, line: CommandLineSettings): Settings['server'] {

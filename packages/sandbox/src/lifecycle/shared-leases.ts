@@ -3,6 +3,7 @@ import {
   ReindeerError,
   type Sandbox,
   type SandboxIdentity,
+  type SandboxLeases,
   type SandboxProvider,
 } from '@reindeer/protocol';
 import { KeyedLock } from '../keyed-lock.ts';
@@ -36,7 +37,7 @@ const MAX_OWNERS = 100_000;
  * what somebody else asked for before it is then done by it, as the last one out. Everything about one thread happens in its own
  * section, in the order of arrival.
  */
-export class SharedLeases {
+export class SharedLeases implements SandboxLeases {
   readonly #provider: SandboxProvider;
   readonly #logger: Logger;
   readonly #lock = new KeyedLock();
@@ -76,8 +77,8 @@ export class SharedLeases {
             retryable: true,
           });
         }
-        // Without the signal: half an acquire is nothing to keep.
-        const sandbox = await this.#provider.acquire(identity);
+        // The signal only ends its waits: what it started it finishes and parks, before the thread opens again (SQ-12).
+        const sandbox = await this.#provider.acquire({ ...identity, ...(signal === undefined ? {} : { signal }) });
         if (signal?.aborted) {
           if (!this.#shared.has(sandbox.id)) await this.#release(sandbox.id);
           throw aborted();

@@ -11,7 +11,7 @@ export function newOwnerId(surroundings: Pick<Surroundings, 'random'>): string {
 }
 
 /**
- * Opens the chosen ownership store under a new owner id.
+ * Opens an ownership store of this package, `memory` or `redis`, under a new owner id; the one in Postgres is the database's.
  *
  * @throws ReindeerError `configuration` when the driver of the store is not installed
  */
@@ -23,7 +23,7 @@ export async function openOwnershipStore(
   const ttlMs = leaseTtlMs(settings);
   if (settings.type === 'memory') {
     surroundings.logger.warn(
-      'Sandbox ownership is kept in memory: one instance only per engine and container prefix. Set sandbox.ownership.type: redis for several.',
+      'Sandbox ownership is kept in memory: one instance only per engine and container prefix. For several use Postgres as the database, or set sandbox.ownership.type: redis.',
     );
     return new MemoryOwnershipStore({ ownerId, ttlMs, clock: surroundings.clock });
   }

@@ -38,9 +38,25 @@ test('an address in the environment means Redis; what the file says wins over ev
   );
 });
 
+test(
+  'a database that instances share keeps the ownership too, unless there is a Redis for it',
+  verifies('SO-21'),
+  () => {
+    const typeOf = (part: object) => resolveOwnership({ environment: {}, sharedDatabase: true, ...part }).type;
+    expect(typeOf({})).toBe('postgres');
+    expect(resolveOwnership({ environment: {}, sharedDatabase: true }).redisUrl).toBeNull();
+    expect(typeOf({ sharedDatabase: false })).toBe('memory');
+    expect(typeOf({ streamBridge: bridge })).toBe('redis');
+    expect(typeOf({ environment: { DEER_FLOW_SANDBOX_OWNERSHIP_REDIS_URL: 'redis://own' } })).toBe('redis');
+    expect(typeOf({ ownership: { type: 'postgres' }, streamBridge: bridge })).toBe('postgres');
+    const unshared = () => resolveOwnership({ ownership: { type: 'postgres' }, environment: {} });
+    expect(unshared).toThrow('database.backend: postgres');
+  },
+);
+
 test('what cannot be kept is refused when it is read', verifies('SO-17', 'SO-21'), () => {
   const resolve = (ownership: object) => () => resolveOwnership({ ownership, environment: {} });
-  expect(resolve({ type: 'etcd' })).toThrow('none of: memory, redis');
+  expect(resolve({ type: 'etcd' })).toThrow('none of: memory, redis, postgres');
   expect(resolve({ ttl_multiplier: 1.9 })).toThrow('at least 2');
   expect(resolve({ ttl_multiplier: Number.NaN })).toThrow('at least 2');
   expect(resolve({ renewal_interval_seconds: 0 })).toThrow('above 0');

@@ -15,11 +15,17 @@ export interface OwnershipSources {
   readonly ownership?: OwnershipConfiguration | undefined;
   /** The `stream_bridge` section: several instances that share a stream in Redis share their sandboxes too. */
   readonly streamBridge?: { readonly type?: string | undefined; readonly redis_url?: string | undefined } | undefined;
+  /** The database is one that several instances may share. */
+  readonly sharedDatabase?: boolean;
   readonly environment: Readonly<Record<string, string | undefined>>;
 }
 
+/** Where it is kept who may stop a sandbox. */
+export const OWNERSHIP_TYPES = ['memory', 'redis', 'postgres'] as const;
+export type OwnershipType = (typeof OWNERSHIP_TYPES)[number];
+
 export interface OwnershipSettings {
-  readonly type: 'memory' | 'redis';
+  readonly type: OwnershipType;
   /** Only for `redis`. */
   readonly redisUrl: string | null;
   readonly keyPrefix: string;
@@ -32,7 +38,7 @@ const BRIDGE_URL = 'DEER_FLOW_STREAM_BRIDGE_REDIS_URL';
 
 /**
  * Chooses the ownership store (`core.md` 2.12): what the file says wins; else a stream bridge in Redis, or one of its addresses in
- * the environment, means Redis; else memory. So several instances need no setting of their own.
+ * the environment, means Redis; else a shared database keeps it; else memory. So several instances need no setting of their own.
  *
  * @throws ReindeerError `configuration` for an unknown type (SO-21), an interval that is not above 0, a multiplier below 2 (SO-17)
  */
@@ -40,11 +46,20 @@ export function resolveOwnership(sources: OwnershipSources): OwnershipSettings {
   const { ownership = {}, streamBridge, environment } = sources;
   const set = (name: string): string | undefined => environment[name]?.trim() || undefined;
   const bridged = streamBridge?.type === 'redis';
-  const inferred = bridged || set(OWNERSHIP_URL) !== undefined || set(BRIDGE_URL) !== undefined ? 'redis' : 'memory';
-  const type = ownership.type ?? inferred;
-  if (type !== 'memory' && type !== 'redis') {
-    throw new ReindeerError('configuration', `sandbox.ownership.type: "${type}" is none of: memory, redis.`);
+  const redis = bridged || set(OWNERSHIP_URL) !== undefined || set(BRIDGE_URL) !== undefined;
+  const inferred = redis ? 'redis' : sources.sharedDatabase === true ? 'postgres' : 'memory';
+  const type = OWNERSHIP_TYPES.find((known) => known === (ownership.type ?? inferred));
+  if (type === undefined) {
+    throw new ReindeerError(
+      'configuration',
+      `sandbox.ownership.type: "${ownership.type}" is none of: ${OWNERSHIP_TYPES.join(', ')}.`,
+    );
   }
+  if (type === 'postgres' && sources.sharedDatabase !== true)
+    throw new ReindeerError(
+      'configuration',
+      'sandbox.ownership.type is postgres, but the database is SQLite. Set database.backend: postgres and database.postgres_url, or remove the key.',
+    );
   const interval = ownership.renewal_interval_seconds ?? 30;
   if (!(Number.isFinite(interval) && interval > 0)) {
     throw new ReindeerError('configuration', 'sandbox.ownership.renewal_interval_seconds must be above 0.');
