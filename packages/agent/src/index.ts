@@ -6,6 +6,7 @@ export {
   type LeadAgentOptions,
   type LeadAgentSettings,
 } from './lead/lead-agent.ts';
+export { Documents, type DocumentsOptions } from './documents/documents.ts';
 export { agentGraph } from './loop/attempt-graph.ts';
 export { type CompiledGraph, compileGraph, createLoop, type Loop, type LoopOptions } from './loop/loop.ts';
 export { defineMiddleware, type Middleware, type OwnMiddleware } from './loop/middleware.ts';
@@ -43,3 +44,11 @@ export { type SubagentOptions, Subagents } from './subagents/subagents.ts';
 export { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from './tools/core-tools.ts';
 export { defineTool, failed, type ToolContext, type ToolDefinition } from './tools/define.ts';
 export { TOOL_META, type ToolMeta } from './tools/tool-meta.ts';
+export {
+  DEFAULT_WEB_TOOLS,
+  WEB_PROVIDERS,
+  WEB_TOOLS,
+  type WebToolName,
+  type WebToolSettings,
+  webTools,
+} from './web/web-tools.ts';

@@ -4,10 +4,12 @@ import {
   createModelRegistry,
   DEFAULT_CORE_TOOLS,
   DEFAULT_TITLE_SETTINGS,
+  Documents,
   type ModelEntry,
   type ModelInfo,
   type ModelRegistry,
   Subagents,
+  webTools,
 } from '@reindeer/agent';
 import type { SandboxProvider, Surroundings } from '@reindeer/protocol';
 import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
@@ -17,6 +19,7 @@ import type { ModelEntry as ConfiguredModel } from './config/schema.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
 import type { ModelView } from './http/parts.ts';
+import type { Resources } from './resources.ts';
 
 /**
  * LangChain makes its tracing client when it first passes a configuration on, and that client looks for a profile on disk, blocking.
@@ -32,8 +35,9 @@ export async function createAgents(parts: {
   sandboxes: SandboxProvider;
   surroundings: Surroundings;
   variables: Variables;
+  resources: Resources;
 }): Promise<Agents> {
-  const { settings, sandboxes, surroundings, variables } = parts;
+  const { settings, sandboxes, surroundings, variables, resources } = parts;
   warmUp();
   const { clock, logger } = surroundings;
   const models = createModelRegistry({
@@ -44,8 +48,12 @@ export async function createAgents(parts: {
   });
   const { sandbox } = settings;
   const subagents = new Subagents({ settings: settings.subagents, surroundings });
+  const { documentWorker } = resources;
+  const documents = new Documents({ logger, ...(documentWorker === undefined ? {} : { workerUrl: documentWorker }) });
+  for (const warning of settings.tools.warnings) logger.warn(warning);
   const agent = createLeadAgent({
     models,
+    tools: webTools({ settings: settings.tools.web, documents, environment: variables, logger }),
     subagents,
     sandboxes,
     surroundings,
@@ -53,6 +61,7 @@ export async function createAgents(parts: {
       approvals: settings.approvals,
       tools: {
         ...DEFAULT_CORE_TOOLS,
+        offered: settings.tools.sandbox,
         ...(sandbox.bash_command_timeout === undefined ? {} : { bashTimeoutMs: sandbox.bash_command_timeout * 1000 }),
         ...(sandbox.bash_output_max_chars === undefined
           ? {}
@@ -75,7 +84,11 @@ export async function createAgents(parts: {
   return {
     graphs: new Map([[agent.assistantId, agent]]),
     models: models.list().map(viewOf),
-    drain: (timeoutMs) => subagents.drain(timeoutMs),
+    drain: async (timeoutMs) => {
+      const left = await subagents.drain(timeoutMs);
+      await documents.close();
+      return left;
+    },
   };
 }
 
@@ -84,11 +97,23 @@ async function titleModel(models: ModelRegistry, name: string | null | undefined
   return (await models.choose({ name, thinking: false })).model;
 }
 
+/** Keys of web providers that the environment may hold. */
+const KEY_VARIABLES: readonly string[] = [
+  'TAVILY_API_KEY',
+  'FIRECRAWL_API_KEY',
+  'EXA_API_KEY',
+  'SERPER_API_KEY',
+  'BRAVE_SEARCH_API_KEY',
+  'JINA_API_KEY',
+];
+
 /** Values that no tool result may show. */
 function secretsOf(settings: Settings, variables: Variables): string[] {
   const keys = [
     ...settings.models.map((model) => model.api_key),
+    ...settings.tools.web.map(({ options }) => options.api_key),
     settings.server.token,
+    ...KEY_VARIABLES.map((name) => variables[name]),
     variables.OPENAI_API_KEY,
     variables.ANTHROPIC_API_KEY,
   ];

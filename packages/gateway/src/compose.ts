@@ -40,6 +40,7 @@ export interface ComposeOptions {
     sandboxes: SandboxProvider;
     surroundings: Surroundings;
     variables: Variables;
+    resources: Resources;
   }) => Agents | Promise<Agents>;
   /** Open the port. `reindeer run` works without. */
   readonly serve: boolean;
@@ -132,7 +133,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
 
   const agents = await inside(
     lifecycle,
-    async () => await options.agents({ settings, sandboxes: provider, surroundings, variables }),
+    async () => await options.agents({ settings, sandboxes: provider, surroundings, variables, resources: options.resources }),
   );
   // Ends after the runs and before their sandboxes: a sub-agent may go on closing when its run has ended (SA-08).
   await lifecycle.start({

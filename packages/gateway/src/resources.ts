@@ -4,6 +4,8 @@ import { fileURLToPath } from 'node:url';
 export interface Resources {
   /** Entry of the database's thread; absent = the database package knows its own source. */
   readonly databaseWorker: URL | undefined;
+  /** Entry of the thread that reads documents; absent = the agent package knows its own source. */
+  readonly documentWorker: URL | undefined;
   /** Folder of the built web app. */
   readonly pageFolder: string;
 }
@@ -16,6 +18,7 @@ export function resourcesOf(entry: string): Resources {
   const bundled = !entry.endsWith('.ts');
   return {
     databaseWorker: bundled ? new URL('./database-worker.js', entry) : undefined,
+    documentWorker: bundled ? new URL('./agent-worker.js', entry) : undefined,
     pageFolder: fileURLToPath(new URL(bundled ? '../web' : '../../../dist/web', entry)),
   };
 }

@@ -13,6 +13,8 @@ export interface CoreToolSettings {
   readonly listMaxCharacters: number;
   /** 0 = no limit. */
   readonly writeFileMaxBytes: number;
+  /** Of the tools on the sandbox, those to offer; null = all. */
+  readonly offered: readonly string[] | null;
   /** Values that may not appear in a result; those under 8 characters are ignored. */
   readonly secrets: readonly string[];
 }
@@ -23,6 +25,7 @@ export const DEFAULT_CORE_TOOLS: CoreToolSettings = {
   readFileMaxCharacters: 50_000,
   listMaxCharacters: 20_000,
   writeFileMaxBytes: 80 * 1024,
+  offered: null,
   secrets: [],
 };
 
@@ -40,7 +43,7 @@ export function coreTools(
     pathStyle,
     secrets,
   });
-  return [
+  const onSandbox = [
     ...(sandbox.canExecute ? [bash] : []),
     lsTool(search),
     readFileTool({ maxCharacters: settings.readFileMaxCharacters, secrets }),
@@ -48,7 +51,6 @@ export function coreTools(
     strReplaceTool(),
     globTool(search),
     grepTool(search),
-    presentFilesTool(pathStyle),
-    askClarificationTool(),
-  ];
+  ].filter((tool) => settings.offered === null || settings.offered.includes(tool.name));
+  return [...onSandbox, presentFilesTool(pathStyle), askClarificationTool()];
 }

@@ -80,7 +80,9 @@ export const configSchema = section({
     )
     .optional(),
   tool_groups: z
-    .array(z.looseObject({ name: text }, { error: 'must be groups with a name' }), { error: 'must be a list of groups' })
+    .array(z.looseObject({ name: text }, { error: 'must be groups with a name' }), {
+      error: 'must be a list of groups',
+    })
     .optional(),
   sandbox: section({
     use: text.optional(),
