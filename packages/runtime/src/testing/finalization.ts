@@ -1,4 +1,5 @@
 import type { Log, Run, Stores } from '@reindeer/protocol';
+import { ReindeerError } from '@reindeer/protocol';
 import { type Deferred, deferred, flush, verifies, withFaults } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import type { Script } from './scripted-graph.ts';
@@ -42,7 +43,9 @@ function counted(stores: Stores): { readonly stores: Stores; readonly settled: (
       },
     });
   return {
+    // Write by write, as far as the suite goes.
     stores: {
+      ...writeByWrite(stores),
       threads: count(stores.threads),
       runs: count(stores.runs),
       log: count(stores.log),
@@ -55,6 +58,10 @@ function counted(stores: Stores): { readonly stores: Stores; readonly settled: (
       while (asked > 0);
     },
   };
+}
+
+function writeByWrite({ attempts: _together, ...stores }: Stores): Stores {
+  return stores;
 }
 
 /** A model that answers once `answer` is there. `deaf`: it does not hear that its run is to stop, as a tool body may not. */
@@ -90,7 +97,7 @@ interface Scene {
   readonly node: ReturnType<typeof blocked>;
   /** `allowInterrupted` of each renewal of the run. */
   readonly renewals: boolean[];
-  readonly hold: { renewal?: Held; rollback?: Held; error?: Held };
+  readonly hold: { renewal?: Held; rollback?: Held; error?: Held | undefined };
   readonly broken: { renewals: boolean };
   /** Would a peer get the run now, without any grace? */
   readonly claimed: () => Promise<number>;
@@ -191,9 +198,9 @@ const heldAt = (one: Held | undefined, when: 'before' | 'after') => {
     // What was asked is stored; only its answer is late.
     const delayAfter = {
       // biome-ignore lint/suspicious/noThenProperty: awaited behind the store's answer, which is the moment to tell
-      then: (done: (value?: undefined) => void) => {
+      then: (done: (value?: undefined) => void, failed: (reason: unknown) => void) => {
         one.entered.resolve();
-        void one.release.promise.then(() => done());
+        one.release.promise.then(() => done(), failed);
       },
     } as unknown as Promise<void>;
     return { delayAfter };
@@ -206,12 +213,15 @@ interface Case {
   readonly action: 'interrupt' | 'rollback';
   readonly hostStops?: boolean;
   readonly staleRenewal?: boolean;
+  /** Beyond the seed: the answer to the terminal write does not come at all. */
+  readonly lostAnswer?: boolean;
 }
 const CASES: readonly Case[] = [
   { action: 'interrupt' },
   { action: 'rollback' },
   { action: 'rollback', hostStops: true },
   { action: 'rollback', staleRenewal: true },
+  { action: 'rollback', lostAnswer: true },
 ];
 
 /** @param open opens a fresh, empty database; the suite closes it. */
@@ -220,7 +230,7 @@ export function finalizationAuthority(name: string, open: () => Promise<Stores>)
     test.each(CASES)(
       'a replaced run keeps it to its acknowledgement: %o',
       verifies('SEED-003-01', 'RB-01', 'RT-27'),
-      async ({ action, hostStops = false, staleRenewal = false }) => {
+      async ({ action, hostStops = false, staleRenewal = false, lostAnswer = false }) => {
         const s = await scene(open, { withLog });
         const { w, run, hold } = s;
         try {
@@ -242,7 +252,7 @@ export function finalizationAuthority(name: string, open: () => Promise<Stores>)
             run: { status: 'pending' },
             superseded: [{ ...replaced, acknowledged: false, owner: 'local' }],
           });
-          if (action === 'rollback') await duringRollback(s, replaced, { hostStops, staleRenewal });
+          if (action === 'rollback') await duringRollback(s, replaced, { hostStops, staleRenewal, lostAnswer });
           await s.pass(1);
           await s.settled();
           const end =
@@ -303,7 +313,7 @@ export function finalizationAuthority(name: string, open: () => Promise<Stores>)
 async function duringRollback(
   s: Scene,
   replaced: object,
-  { hostStops, staleRenewal }: { hostStops: boolean; staleRenewal: boolean },
+  { hostStops, staleRenewal, lostAnswer }: Record<'hostStops' | 'staleRenewal' | 'lostAnswer', boolean>,
 ): Promise<void> {
   const { w, run, hold } = s;
   await hold.rollback?.entered.promise;
@@ -341,7 +351,11 @@ async function duringRollback(
   await s.pass(BEAT);
   expect(s.finished.filter(({ runId }) => runId === run.runId)).toEqual([]);
   expect(stopped).toBe(0);
+  if (lostAnswer) hold.error?.release.reject(new ReindeerError('store_unavailable', 'The answer was lost.'));
   hold.error?.release.resolve();
+  hold.error = undefined;
+  // A terminal write whose answer was lost is asked for once more.
+  if (lostAnswer) await s.pass(1_000);
   await s.settled();
   if (!hostStops) return;
   await s.pass(2_000);
