@@ -56,6 +56,8 @@ export interface SandboxBackend {
   discover(id: string): Promise<SandboxInfo | null>;
   /** All running containers of ours, whoever started them. A backend without it lists nothing: no adoption. */
   listRunning?(): Promise<readonly SandboxInfo[]>;
+  /** Bytes of memory that they use right now, by id; those that cannot be asked are left out. Bounded. */
+  memory?(infos: readonly SandboxInfo[]): Promise<ReadonlyMap<string, number>>;
   /** A host-side client; no I/O yet. */
   connect(info: SandboxInfo, identity: SandboxIdentity): SandboxClient;
   /** Lets go of connections to the engine, not of containers. Idempotent. */

@@ -30,6 +30,32 @@ export interface SandboxSummary {
   readonly commands: number;
 }
 
+/** Durations in classes, as Prometheus has them: `counts[i]` of them took at most `bounds[i]` seconds and more than `bounds[i - 1]`. */
+export interface Histogram {
+  readonly bounds: readonly number[];
+  readonly counts: readonly number[];
+  readonly count: number;
+  /** Seconds. */
+  readonly sum: number;
+}
+
+/** Counted since the provider was made; `active`, `warm` and `starting` are as of now. */
+export interface SandboxStats {
+  readonly active: number;
+  readonly warm: number;
+  readonly starting: number;
+  /** Acquires that gave a sandbox, by the way in which they found it. */
+  readonly acquires: Readonly<Record<'reuse' | 'reclaim' | 'discover' | 'create', Histogram>>;
+  readonly failedAcquires: number;
+  readonly adopted: number;
+  /** Claims that the store refused or could not answer: something was not stopped, or not adopted. */
+  readonly refusedClaims: number;
+  readonly stopped: number;
+  readonly failedStops: number;
+  /** Sandboxes that a peer has taken over. */
+  readonly forgotten: number;
+}
+
 /** `refused`: a peer owns it, the store cannot tell, it is being stopped already, or it was used meanwhile. Nothing was stopped. */
 export type DestroyOutcome = 'destroyed' | 'refused' | 'unknown_id';
 
@@ -53,4 +79,8 @@ export interface SandboxLifecycle extends SandboxProvider {
   reap(): Promise<void>;
   /** What is kept right now. No I/O. */
   list(): readonly SandboxSummary[];
+  /** No I/O. */
+  stats(): SandboxStats;
+  /** Bytes of memory that the sandboxes of `list` use, by id; one that cannot be asked is left out. Bounded, never rejects. */
+  memory(): Promise<ReadonlyMap<string, number>>;
 }

@@ -64,7 +64,7 @@ export class Acquires {
 
   /** The thread's warm sandbox, made active again; null when there is none that may be handed out. */
   async reclaim(identity: SandboxIdentity, id: string): Promise<SandboxClient | null> {
-    const { table, claims, backend } = this.#core;
+    const { table, claims } = this.#core;
     const { phase, reserved, info } = table.state(id);
     // Before any round trip: a doomed entry costs neither a health check nor the store (SB-18).
     if (phase !== 'warm' || reserved || info === null) return null;
@@ -76,7 +76,7 @@ export class Acquires {
       table.apply(id, { type: 'forget', epoch: null });
       return null;
     }
-    const client = new CountedClient(id, backend.connect(info, identity), table);
+    const client = this.#connect(info, identity);
     const promoted = table.apply(id, { type: 'promote', info, identity, now: table.now }, client);
     if (promoted.outcome === 'changed') return client;
     table.closeLater(client);
@@ -86,9 +86,9 @@ export class Acquires {
 
   /** Takes over a running container, whoever started it. */
   async discovered(identity: SandboxIdentity, info: SandboxInfo): Promise<SandboxClient | 'being_destroyed'> {
-    const { table, claims, backend } = this.#core;
+    const { table, claims } = this.#core;
     const { id } = info;
-    const client = new CountedClient(id, backend.connect(info, identity), table);
+    const client = this.#connect(info, identity);
     let tracked = false;
     try {
       if ((await claims.publish(id)) === 'being_destroyed') return 'being_destroyed';
@@ -107,9 +107,9 @@ export class Acquires {
 
   /** Publishes and tracks a container that this acquire has started; takes it back when that fails. */
   async created(identity: SandboxIdentity, info: SandboxInfo): Promise<SandboxClient | 'being_destroyed'> {
-    const { table, claims, backend } = this.#core;
+    const { table, claims } = this.#core;
     const { id } = info;
-    const client = new CountedClient(id, backend.connect(info, identity), table);
+    const client = this.#connect(info, identity);
     const giveUp = async (why: 'being_destroyed' | 'unknown'): Promise<void> => {
       table.closeLater(client);
       await this.#stops.rollBack(info, why);
@@ -206,6 +206,14 @@ export class Acquires {
       });
       return 'unknown';
     }
+  }
+
+  #connect(info: SandboxInfo, identity: SandboxIdentity): CountedClient {
+    const { table, backend } = this.#core;
+    return new CountedClient(info.id, backend.connect(info, identity), table, async () => {
+      if (this.#usable(info.id, info) && (await this.#health(info)) === 'dead')
+        await this.#stops.dropUnhealthy(info.id, info);
+    });
   }
 
   #usable(id: string, info: SandboxInfo): boolean {

@@ -1,4 +1,5 @@
 import { type OwnershipStore, ReindeerError, type Surroundings } from '@reindeer/protocol';
+import type { Meters } from './meters.ts';
 import type { SandboxTable } from './table.ts';
 
 /**
@@ -9,11 +10,13 @@ export class Claims {
   readonly #store: OwnershipStore;
   readonly #table: SandboxTable;
   readonly #surroundings: Surroundings;
+  readonly #meters: Meters;
 
-  constructor(store: OwnershipStore, table: SandboxTable, surroundings: Surroundings) {
+  constructor(store: OwnershipStore, table: SandboxTable, surroundings: Surroundings, meters: Meters) {
     this.#store = store;
     this.#table = table;
     this.#surroundings = surroundings;
+    this.#meters = meters;
   }
 
   get seesPeers(): boolean {
@@ -79,8 +82,11 @@ export class Claims {
 
   async #claim(id: string, forDestroy: boolean): Promise<'granted' | 'refused' | 'unknown'> {
     try {
-      return (await this.#store.claim(id, { forDestroy })) ? 'granted' : 'refused';
+      if (await this.#store.claim(id, { forDestroy })) return 'granted';
+      this.#meters.refusedClaims += 1;
+      return 'refused';
     } catch (error) {
+      this.#meters.refusedClaims += 1;
       this.#cannotTell('claim', id, error);
       return 'unknown';
     }

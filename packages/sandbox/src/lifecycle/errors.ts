@@ -26,6 +26,15 @@ export function notReady(id: string): ReindeerError {
   });
 }
 
+/** The machine has too little memory left for one more container. */
+export function noMemory(): ReindeerError {
+  return new ReindeerError(
+    'over_capacity',
+    'This machine has too little memory left for another sandbox; try again later, or lower sandbox.memory_reserve.',
+    { retryable: true, detail: { reason: 'memory' } },
+  );
+}
+
 export function aborted(): ReindeerError {
   return new ReindeerError('aborted', 'The wait for the sandbox was cancelled.');
 }

@@ -51,8 +51,9 @@ export class Maintenance {
       if ((await claims.refresh(id)) === 'kept') return;
       await surroundings.probe.at('sandbox.before-forget', { id });
       const forgotten = table.apply(id, { type: 'forget', epoch });
-      if (forgotten.outcome === 'changed')
-        surroundings.logger.info('A sandbox has moved to another instance', { sandboxId: id });
+      if (forgotten.outcome !== 'changed') return;
+      this.#core.meters.forgotten += 1;
+      surroundings.logger.info('A sandbox has moved to another instance', { sandboxId: id });
     });
   }
 
@@ -106,7 +107,9 @@ export class Maintenance {
     }
     if (!(await claims.claimToAdopt(id))) return;
     const adopted = table.apply(id, { type: 'adopt', info, now: table.now });
-    if (adopted.outcome === 'changed') surroundings.logger.info('A running sandbox was adopted', { sandboxId: id });
+    if (adopted.outcome !== 'changed') return;
+    this.#core.meters.adopted += 1;
+    surroundings.logger.info('A running sandbox was adopted', { sandboxId: id });
   }
 
   async #loop(name: string, interval: number, pass: () => Promise<void>): Promise<void> {

@@ -7,6 +7,7 @@ import type {
   Surroundings,
 } from '@reindeer/protocol';
 import type { Claims } from './claims.ts';
+import type { Meters } from './meters.ts';
 import type { LifecycleSettings } from './settings.ts';
 import type { SandboxTable } from './table.ts';
 import type { TeardownLeases } from './teardown.ts';
@@ -36,6 +37,8 @@ export interface LifecycleParts {
   readonly section?: ThreadSection;
   /** Default: `reduceSandbox`. */
   readonly machine?: SandboxMachine;
+  /** Bytes of memory that new containers could have; null = unknown. Default: this machine's. */
+  readonly availableMemory?: () => Promise<number | null>;
 }
 
 /** What the paths of one provider share. */
@@ -47,4 +50,6 @@ export interface Core {
   readonly settings: LifecycleSettings;
   readonly surroundings: Surroundings;
   readonly section: ThreadSection;
+  readonly meters: Meters;
+  readonly availableMemory: () => Promise<number | null>;
 }

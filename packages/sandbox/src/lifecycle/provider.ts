@@ -7,6 +7,7 @@ import {
   type SandboxFiles,
   type SandboxIdentity,
   type SandboxLifecycle,
+  type SandboxStats,
   type SandboxSummary,
 } from '@reindeer/protocol';
 import { KeyedLock } from '../keyed-lock.ts';
@@ -16,6 +17,8 @@ import { Claims } from './claims.ts';
 import { aborted, closed } from './errors.ts';
 import { identityKey, sandboxIdOf } from './identity.ts';
 import { each, Maintenance } from './maintenance.ts';
+import { availableMemory } from './memory.ts';
+import { Meters } from './meters.ts';
 import type { Core, LifecycleParts, ThreadStorage } from './parts.ts';
 import { checkLifecycleSettings, DEFAULT_LIFECYCLE_SETTINGS, STORE_OPERATION_MS } from './settings.ts';
 import { Stops } from './stops.ts';
@@ -49,12 +52,13 @@ export class LifecycleProvider implements SandboxLifecycle {
     checkLifecycleSettings(settings);
     const { backend, ownership, surroundings } = parts;
     const { clock, logger } = surroundings;
+    const meters = new Meters();
     const table = new SandboxTable({ machine: parts.machine ?? reduceSandbox, clock, logger });
     this.#parts = parts;
     this.#storage = parts.storage;
     this.#core = {
       table,
-      claims: new Claims(ownership, table, surroundings),
+      claims: new Claims(ownership, table, surroundings, meters),
       teardowns: new TeardownLeases({
         store: ownership,
         surroundings,
@@ -65,6 +69,8 @@ export class LifecycleProvider implements SandboxLifecycle {
       settings,
       surroundings,
       section: parts.section ?? ((_identity, _id, work) => work()),
+      meters,
+      availableMemory: parts.availableMemory ?? (() => availableMemory()),
     };
     this.#stops = new Stops(this.#core);
     this.#acquires = new Acquires(this.#core, this.#stops);
@@ -115,7 +121,7 @@ export class LifecycleProvider implements SandboxLifecycle {
     if ((await claims.refresh(sandboxId)) === 'kept') return;
     await surroundings.probe.at('sandbox.before-forget', { id: sandboxId });
     // Void when the next turn has acquired it again meanwhile (SB-63).
-    table.apply(sandboxId, { type: 'forget', epoch });
+    if (table.apply(sandboxId, { type: 'forget', epoch }).outcome === 'changed') this.#core.meters.forgotten += 1;
   }
 
   async destroy(sandboxId: string): Promise<DestroyOutcome> {
@@ -151,6 +157,25 @@ export class LifecycleProvider implements SandboxLifecycle {
         commands,
       };
     });
+  }
+
+  stats(): SandboxStats {
+    const { table, meters } = this.#core;
+    const active = table.ids('active').length;
+    const warm = table.ids('warm').length;
+    return meters.read({ active, warm, starting: table.starting });
+  }
+
+  async memory(): Promise<ReadonlyMap<string, number>> {
+    const { table, backend, surroundings } = this.#core;
+    const infos = table.ids('active', 'warm').flatMap((id) => table.state(id).info ?? []);
+    if (backend.memory === undefined || infos.length === 0) return new Map();
+    try {
+      return await backend.memory(infos);
+    } catch (error) {
+      surroundings.logger.warn('The memory of the sandboxes could not be asked', { cause: String(error) });
+      return new Map();
+    }
   }
 
   files(input: SandboxIdentity): SandboxFiles {
@@ -213,13 +238,17 @@ export class LifecycleProvider implements SandboxLifecycle {
 
   /** Runs to its end also when the caller gives up; what nobody wants then is parked before the thread's section opens again. */
   async #acquire(identity: SandboxIdentity, signal: AbortSignal): Promise<Sandbox> {
+    const { table, meters } = this.#core;
+    const begun = table.now;
     try {
       await this.#prepare(identity);
       const { client, path } = await this.#acquires.acquire(identity, signal);
+      meters.acquired(path, table.now - begun);
       if (!signal.aborted) return client;
       if (path !== 'reuse') await this.release(client.id);
       throw aborted();
     } catch (error) {
+      meters.failedAcquires += 1;
       if (this.#closing !== null) throw closed();
       if (ReindeerError.is(error)) throw error;
       throw new ReindeerError('sandbox_unavailable', 'The sandbox engine could not answer; is it running?', {

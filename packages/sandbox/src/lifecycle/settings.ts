@@ -16,6 +16,11 @@ export interface LifecycleSettings {
   readonly burstLimit: number;
   /** Longest wait for a place. */
   readonly acquireTimeoutMs: number;
+  /**
+   * A new container is only started while this machine has so many bytes of memory available for each one that is being started; past it
+   * warm ones are given up, then `wait` waits and the other policies refuse. 0 = memory is not looked at.
+   */
+  readonly memoryReserveBytes: number;
   readonly renewalIntervalMs: number;
   readonly ttlMultiplier: number;
   /** Between two passes of reconciliation and reaping. */
@@ -40,6 +45,7 @@ export const DEFAULT_LIFECYCLE_SETTINGS: LifecycleSettings = {
   overflow: 'burst',
   burstLimit: 0,
   acquireTimeoutMs: 30_000,
+  memoryReserveBytes: 0,
   renewalIntervalMs: 30_000,
   ttlMultiplier: 4,
   sweepMs: 60_000,
@@ -52,10 +58,12 @@ export const DEFAULT_LIFECYCLE_SETTINGS: LifecycleSettings = {
 /** Throws `configuration` for settings that cannot be kept. */
 export function checkLifecycleSettings(settings: LifecycleSettings): void {
   const fault = (text: string) => new ReindeerError('configuration', `sandbox: ${text}`);
-  const { replicas, burstLimit, idleTimeoutMs, ttlMultiplier, renewalIntervalMs } = settings;
+  const { replicas, burstLimit, idleTimeoutMs, ttlMultiplier, renewalIntervalMs, memoryReserveBytes } = settings;
   if (!(Number.isSafeInteger(replicas) && replicas > 0)) throw fault('replicas must be a whole number above 0.');
   if (!(Number.isSafeInteger(burstLimit) && burstLimit >= 0))
     throw fault('burst_limit must be a whole number, 0 or more.');
+  if (!(Number.isSafeInteger(memoryReserveBytes) && memoryReserveBytes >= 0))
+    throw fault('memory_reserve must be a whole number of bytes, 0 or more.');
   if (!(Number.isFinite(idleTimeoutMs) && idleTimeoutMs >= 0)) throw fault('idle_timeout must be 0 or more.');
   if (!(ttlMultiplier >= 2)) throw fault('ownership.ttl_multiplier must be at least 2.');
   for (const name of ['sweepMs', 'teardownWaitMs', 'readyMs', 'discoveredReadyMs', 'acquireTimeoutMs'] as const)

@@ -27,24 +27,24 @@ export class Stops {
 
   /** Stops an active sandbox, or whichever the condition names. Rejects when the stop fails (SB-33). */
   async destroyTracked(id: string, condition: ReserveCondition): Promise<StopOutcome> {
-    const { table, claims, teardowns, backend } = this.#core;
+    const { table, claims, teardowns } = this.#core;
     return this.#reserved(id, condition, async () => {
       // Claimed before untracking: a refused claim leaves the entry where it is (SB-27).
       if ((await claims.claimForDestroy(id)) !== 'granted') return 'refused';
       const { info } = table.state(id);
       table.apply(id, { type: 'untrack' });
-      if (info !== null) await teardowns.hold(info, () => backend.stop(info));
+      if (info !== null) await teardowns.hold(info, () => this.#stop(info));
       return 'destroyed';
     });
   }
 
   /** Stops a warm sandbox. Its entry goes under the reservation and only after a stop that succeeded (SB-35). Never rejects. */
   async destroyWarm(id: string, info: SandboxInfo, condition: ReserveCondition): Promise<StopOutcome> {
-    const { table, claims, teardowns, backend } = this.#core;
+    const { table, claims, teardowns } = this.#core;
     return this.#reserved(id, condition, async () => {
       if ((await claims.claimForDestroy(id)) !== 'granted') return 'refused';
       try {
-        await teardowns.hold(info, () => backend.stop(info));
+        await teardowns.hold(info, () => this.#stop(info));
       } catch (error) {
         this.#failed(id, error);
         return 'failed';
@@ -61,13 +61,13 @@ export class Stops {
    * @param info what the health check looked at; another container of the same id is left alone (SB-41)
    */
   async dropUnhealthy(id: string, info: SandboxInfo): Promise<StopOutcome> {
-    const { table, claims, teardowns, backend, surroundings } = this.#core;
+    const { table, claims, teardowns, surroundings } = this.#core;
     return this.#reserved(id, { kind: 'same', info }, async () => {
       surroundings.logger.warn('A sandbox is dead and is replaced', { sandboxId: id });
       table.apply(id, { type: 'untrack' });
       if ((await claims.claimForDestroy(id)) !== 'granted') return 'refused';
       try {
-        await teardowns.hold(info, () => backend.stop(info));
+        await teardowns.hold(info, () => this.#stop(info));
       } catch (error) {
         this.#failed(id, error);
         return 'failed';
@@ -78,11 +78,11 @@ export class Stops {
 
   /** Stops a new container that does not become ready, unless somebody tracks or owns it by now (SB-21). Never rejects. */
   async discardUnready(info: SandboxInfo): Promise<StopOutcome> {
-    const { claims, teardowns, backend } = this.#core;
+    const { claims, teardowns } = this.#core;
     return this.#reserved(info.id, { kind: 'untracked' }, async () => {
       if ((await claims.claimForDestroy(info.id)) !== 'granted') return 'refused';
       try {
-        await teardowns.hold(info, () => backend.stop(info));
+        await teardowns.hold(info, () => this.#stop(info));
       } catch (error) {
         this.#failed(info.id, error);
         return 'failed';
@@ -97,13 +97,13 @@ export class Stops {
    * now that a peer has found and taken it. The one stop that may run without a marker. Never rejects.
    */
   async rollBack(info: SandboxInfo, why: 'being_destroyed' | 'unknown'): Promise<StopOutcome> {
-    const { claims, teardowns, backend } = this.#core;
+    const { claims, teardowns } = this.#core;
     return this.#reserved(info.id, { kind: 'untracked' }, async () => {
       try {
         const claim = why === 'unknown' ? await claims.claimForDestroy(info.id) : 'unknown';
         if (claim === 'refused') return 'refused';
-        if (claim === 'granted') await teardowns.hold(info, () => backend.stop(info));
-        else await backend.stop(info);
+        if (claim === 'granted') await teardowns.hold(info, () => this.#stop(info));
+        else await this.#stop(info);
       } catch (error) {
         this.#failed(info.id, error);
         return 'failed';
@@ -136,6 +136,17 @@ export class Stops {
       table.apply(id, { type: 'teardown-ended' });
       this.#endings.delete(id);
       ending.resolve();
+    }
+  }
+
+  async #stop(info: SandboxInfo): Promise<void> {
+    const { backend, meters } = this.#core;
+    try {
+      await backend.stop(info);
+      meters.stopped += 1;
+    } catch (error) {
+      meters.failedStops += 1;
+      throw error;
     }
   }
 

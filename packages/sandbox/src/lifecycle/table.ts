@@ -56,6 +56,13 @@ export class SandboxTable {
     return [...this.#states].filter(([, state]) => phases.includes(state.phase)).map(([id]) => id);
   }
 
+  /** Containers that this instance is starting. */
+  get starting(): number {
+    let count = 0;
+    for (const state of this.#states.values()) if (state.creating) count += 1;
+    return count;
+  }
+
   /** Containers that this instance keeps or starts, besides the one of `except`. */
   count(except: string): number {
     let count = 0;

@@ -9,6 +9,7 @@ import { type Gated, gated, SimulatedEngine, type TestSurroundings, testSurround
 import { Acquires } from '../acquires.ts';
 import { Claims } from '../claims.ts';
 import { Maintenance } from '../maintenance.ts';
+import { Meters } from '../meters.ts';
 import { MemoryOwnershipStore } from '../ownership/memory-store.ts';
 import type { Core } from '../parts.ts';
 import { DEFAULT_LIFECYCLE_SETTINGS, graceMs, type LifecycleSettings } from '../settings.ts';
@@ -49,9 +50,10 @@ export function coreScene(
   ]);
   const backend = gated(engine.backend(), ['create', 'ready', 'stop', 'isAlive', 'discover', 'listRunning']);
   const table = new SandboxTable({ machine: part.machine ?? reduceSandbox, clock, logger });
+  const meters = new Meters();
   const core: Core = {
     table,
-    claims: new Claims(store.target, table, surroundings),
+    claims: new Claims(store.target, table, surroundings, meters),
     teardowns: new TeardownLeases({
       store: store.target,
       surroundings,
@@ -62,6 +64,8 @@ export function coreScene(
     settings,
     surroundings,
     section: (_identity, _id, work) => work(),
+    meters,
+    availableMemory: async () => null,
   };
   const stops = new Stops(core);
   const acquires = new Acquires(core, stops);

@@ -1,0 +1,52 @@
+import { ReindeerError } from '@reindeer/protocol';
+import { SimulatedEngine, testSurroundings } from '@reindeer/testkit';
+import { expect, test } from 'vitest';
+import { MemoryOwnershipStore } from './ownership/memory-store.ts';
+import { LifecycleProvider } from './provider.ts';
+import { SharedLeases } from './shared-leases.ts';
+import { NO_STORAGE } from './testing/memory-factory.ts';
+
+const THREAD = { userId: 'u', threadId: 't' };
+const COMMAND = { command: 'true', timeoutMs: 1_000 };
+
+function scene() {
+  const surroundings = testSurroundings();
+  const { clock, logger } = surroundings;
+  const engine = new SimulatedEngine(clock);
+  const backend = engine.backend();
+  const ownership = new MemoryOwnershipStore({ ownerId: 'a', clock, ttlMs: 120_000 });
+  const provider = new LifecycleProvider({ backend, ownership, storage: NO_STORAGE, surroundings });
+  return { engine, provider, leases: new SharedLeases(provider, logger) };
+}
+
+test('a container that is removed under a run is replaced at the next use, for every holder', async () => {
+  const { engine, provider, leases } = scene();
+  const lead = { ...THREAD, owner: 'lead' };
+  const child = { ...THREAD, owner: 'child' };
+  const first = await leases.hold(lead);
+  expect(await leases.hold(child)).toBe(first);
+  engine.remove(first.id);
+  // The command that met it fails and says so; nothing is repeated behind its back.
+  await expect(first.exec(COMMAND)).rejects.toMatchObject({ code: 'sandbox_unavailable' });
+  expect(provider.get(first.id)).toBeUndefined();
+  const second = await leases.hold(lead);
+  expect(second).not.toBe(first);
+  expect((await second.exec(COMMAND)).exitCode).toBe(0);
+  expect(await leases.hold(child)).toBe(second);
+  expect(engine.created).toEqual([first.id, first.id]);
+  await leases.leave('lead');
+  await leases.leave('child');
+  expect(leases.sizes()).toEqual({ bindings: 0, shared: 0, sections: 0 });
+  expect(provider.list()).toMatchObject([{ phase: 'warm' }]);
+});
+
+test('a command that fails in a living container costs nobody the container', async () => {
+  const { engine, provider, leases } = scene();
+  const sandbox = await leases.hold({ ...THREAD, owner: 'lead' });
+  engine.onCommand = async () => {
+    throw new ReindeerError('sandbox_unavailable', 'no');
+  };
+  await expect(sandbox.exec(COMMAND)).rejects.toThrow('no');
+  expect(provider.get(sandbox.id)).toBe(sandbox);
+  expect(engine.stopped).toEqual([]);
+});
