@@ -133,7 +133,8 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
 
   const agents = await inside(
     lifecycle,
-    async () => await options.agents({ settings, sandboxes: provider, surroundings, variables, resources: options.resources }),
+    async () =>
+      await options.agents({ settings, sandboxes: provider, surroundings, variables, resources: options.resources }),
   );
   // Ends after the runs and before their sandboxes: a sub-agent may go on closing when its run has ended (SA-08).
   await lifecycle.start({
@@ -157,6 +158,8 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       ...(settings.runs.maxActive === null ? {} : { maxActiveRuns: settings.runs.maxActive }),
     },
     hooks: { onThreadDeleting: (thread) => provider.removeThread(thread) },
+    // Only where there can be other instances.
+    ...('relay' in openStores ? { relay: openStores.relay } : {}),
   });
   let recovered = 0;
   await lifecycle.start({
@@ -246,7 +249,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
 
 function openDatabase({ settings, surroundings, resources }: ComposeOptions): Promise<OpenStores> {
   if (settings.postgres !== null) {
-    const { url, connections, instanceId } = settings.postgres;
+    const { url, connections, instanceId, redisUrl } = settings.postgres;
     return openPostgres({
       url,
       connections,
@@ -254,6 +257,7 @@ function openDatabase({ settings, surroundings, resources }: ComposeOptions): Pr
       folder: settings.home,
       surroundings,
       ...(instanceId === null ? {} : { instanceId }),
+      ...(redisUrl === null ? {} : { redisUrl }),
     });
   }
   const { databaseWorker } = resources;

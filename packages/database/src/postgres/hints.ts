@@ -1,4 +1,4 @@
-import type { Logger } from '@reindeer/protocol';
+import { type Logger, ReindeerError } from '@reindeer/protocol';
 import type pg from 'pg';
 import { cut, endWithin } from './driver.ts';
 
@@ -21,6 +21,8 @@ export interface HintsOptions {
   readonly logger: Logger;
   /** Another instance's append. */
   readonly onHint: (threadId: string, head: number) => void;
+  /** A quicker way to tell; false = it cannot be used now, and the database tells. */
+  readonly tellOver?: (payloads: readonly string[]) => boolean;
 }
 
 /**
@@ -36,6 +38,8 @@ export interface HintsOptions {
 export class Hints {
   readonly #options: HintsOptions;
   readonly #pending = new Map<string, number>();
+  /** Other channels, with who hears them. */
+  readonly #channels = new Map<string, (payload: string) => void>();
   #client: pg.Client | null = null;
   #lock: number | null = null;
   #telling: Promise<void> | null = null;
@@ -56,7 +60,7 @@ export class Hints {
     client.on('notification', (message) => this.#hear(client, message));
     await client.connect();
     this.#client = client;
-    await client.query(`listen ${CHANNEL}`);
+    for (const channel of [CHANNEL, ...this.#channels.keys()]) await client.query(`listen ${channel}`);
     this.#pause = FIRST_PAUSE_MS;
     return client;
   }
@@ -66,6 +70,22 @@ export class Hints {
     if (!(await this.#tryLock(instance))) return false;
     this.#lock = instance;
     return true;
+  }
+
+  /** What other instances notify on a channel is heard from the next `connect` on. */
+  hear(channel: string, listener: (payload: string) => void): void {
+    this.#channels.set(channel, listener);
+  }
+
+  /** One statement on this connection, for what nobody waits for and may be lost. @throws when there is no connection */
+  async ask<R extends pg.QueryResultRow>(name: string, text: string, values: readonly unknown[]): Promise<R[]> {
+    if (this.#client === null) throw new ReindeerError('store_unavailable', 'There is no connection for hints.');
+    return (await this.#client.query<R>({ name, text, values: [...values] })).rows;
+  }
+
+  /** Another instance told these over another way. */
+  heard(payload: string): void {
+    for (const [threadId, head] of unpack(payload)) this.#options.onHint(threadId, head);
   }
 
   /** Notes growth of logs; told soon. */
@@ -101,6 +121,7 @@ export class Hints {
     while (this.#pending.size > 0 && this.#client !== null) {
       const payloads = pack(this.#pending);
       this.#pending.clear();
+      if (this.#options.tellOver?.(payloads) === true) continue;
       const sql = `select pg_notify('${CHANNEL}', payload) from unnest($1::text[]) as payload`;
       await this.#client.query({ name: 'reindeer_tell', text: sql, values: [payloads] }).catch((error: unknown) => {
         this.#options.logger.debug('A hint was not told', { error: String(error) });
@@ -111,8 +132,9 @@ export class Hints {
 
   #hear(client: pg.Client, message: pg.Notification): void {
     // Listeners of this process have been told already.
-    if (message.channel !== CHANNEL || message.processId === processId(client)) return;
-    for (const [threadId, head] of unpack(message.payload ?? '')) this.#options.onHint(threadId, head);
+    if (message.processId === processId(client)) return;
+    if (message.channel === CHANNEL) this.heard(message.payload ?? '');
+    else this.#channels.get(message.channel)?.(message.payload ?? '');
   }
 
   async #tryLock(instance: number): Promise<boolean> {

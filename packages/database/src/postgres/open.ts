@@ -1,9 +1,11 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
-import { newId, newToken, ReindeerError, type Stores, type Surroundings } from '@reindeer/protocol';
+import { newId, newToken, ReindeerError, type Stores, type Surroundings, type TokenRelay } from '@reindeer/protocol';
 import type pg from 'pg';
 import { checkpointStore } from '../checkpoints/store.ts';
 import { databaseScripts, type Identity } from '../meta.ts';
+import { PostgresRelay, prepareFrameTable } from '../relay/postgres.ts';
+import { RedisRelay } from '../relay/redis.ts';
 import { scripts } from '../scripts.ts';
 import type { StoredStats } from '../stats.ts';
 import { attemptStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
@@ -30,6 +32,8 @@ export interface PostgresOptions extends ConnectionOptions {
   readonly connections?: number;
   /** See `ClientOptions`. */
   readonly maxQueued?: number;
+  /** Tell hints and tokens between instances through this Redis; all instances alike. Default: through the database. */
+  readonly redisUrl?: string;
 }
 
 export interface PostgresStores extends Stores {
@@ -37,6 +41,8 @@ export interface PostgresStores extends Stores {
   readonly identity: Identity;
   /** Stays with the database; the mark of the folders that belong to it. */
   readonly databaseId: string;
+  /** Tokens from and to the other instances. */
+  readonly relay: TokenRelay;
   /** From the server's own statistics. */
   stats(): Promise<StoredStats>;
 }
@@ -69,7 +75,14 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       }
     }
   };
-  const hints = new Hints({ createClient: () => new driver.Client(config), logger, onHint: tell });
+  let redis: RedisRelay | null = null;
+  const hints = new Hints({
+    createClient: () => new driver.Client(config),
+    logger,
+    onHint: tell,
+    tellOver: (payloads) => redis?.tell(payloads) ?? false,
+  });
+  const relay = options.redisUrl === undefined ? new PostgresRelay(hints, logger) : null;
   const client = new PostgresClient({
     pool: new driver.Pool({ ...config, max: options.connections ?? 10, idleTimeoutMillis: 60_000 }),
     renewals: new driver.Pool({ ...config, max: 1, idleTimeoutMillis: 0 }),
@@ -85,18 +98,23 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   let closing: Promise<void> | null = null;
   const close = async (): Promise<void> => {
     await client.close();
+    await relay?.close();
     await hints.close();
+    await redis?.close();
     listeners.clear();
   };
 
+  let history = '';
   let joined: Identity & { readonly databaseId: string };
   try {
     const connection = await hints.connect();
     const instanceId = await takeInstance(hints, options);
     joined = await startAlone(connection, async () => {
       await applyMigrations(connection);
+      await prepareFrameTable(connection);
+      history = await historyOf(connection);
       const answer = await runInside(connection, new Statements(), databaseScripts['database.join'], {
-        history: await historyOf(connection),
+        history,
         freshEpoch: newToken(random).replaceAll('-', '').toLowerCase().slice(0, 12),
         freshDatabaseId: newId(random),
         instanceId,
@@ -105,6 +123,15 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       if (options.folder !== null) await claimFolder(options.folder, answer.databaseId);
       return answer;
     });
+    if (options.redisUrl !== undefined)
+      redis = await RedisRelay.open({
+        url: options.redisUrl,
+        // A copy of a database has its id; the server's own names of it tell them apart.
+        group: `${joined.databaseId}:${history.split('/').slice(1).join(':')}`,
+        sender: newToken(random),
+        logger,
+        onHint: (payload) => hints.heard(payload),
+      });
   } catch (error) {
     await close();
     throw toReindeerError(error);
@@ -112,9 +139,12 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
 
   const { call, callFirst } = client;
   const { databaseId, ...identity } = joined;
+  const tokens: TokenRelay | null = relay ?? redis;
+  if (tokens === null) throw new ReindeerError('internal', 'There is no relay.');
   return {
     identity,
     databaseId,
+    relay: tokens,
     threads: threadStore(call),
     runs: runStore(call, callFirst, renewAll(callFirst)),
     log: logStore(call, (listener) => {

@@ -185,6 +185,28 @@ describe('settings', () => {
       url: 'postgres://127.0.0.1/x',
       connections: 3,
       instanceId: 'left',
+      redisUrl: null,
+    });
+  });
+
+  test('a Redis between instances is used with Postgres only, and needs its address', async () => {
+    const postgres = 'database:\n  backend: postgres\n  postgres_url: postgres://127.0.0.1/x\n';
+    const redis = 'redis://bridge:6379/0';
+    const found = async (file: string, variables: Record<string, string> = {}) => {
+      await write(file);
+      return (await settings(variables)).postgres?.redisUrl;
+    };
+    expect(await found(`${postgres}stream_bridge:\n  type: redis\n  redis_url: ${redis}\n`)).toBe(redis);
+    expect(await found(postgres, { DEER_FLOW_STREAM_BRIDGE_REDIS_URL: redis })).toBe(redis);
+    expect(await found(`${postgres}stream_bridge:\n  type: memory\n`)).toBeNull();
+    expect(await found(`stream_bridge:\n  type: redis\n`)).toBeUndefined();
+    await expect(found(`${postgres}stream_bridge:\n  type: redis\n`)).rejects.toMatchObject({
+      code: 'configuration',
+      message: expect.stringContaining('stream_bridge.redis_url is missing'),
+    });
+    await expect(found(`${postgres}stream_bridge:\n  type: reddis\n`)).rejects.toMatchObject({
+      code: 'configuration',
+      message: expect.stringContaining('Did you mean "redis"'),
     });
   });
 

@@ -129,7 +129,7 @@ export const configSchema = section({
       ttl_multiplier: z.number({ error: 'must be a number' }).optional(),
     }).nullish(),
   }).optional(),
-  /** Without effect as a bridge so far; it tells that several instances share a Redis. */
+  /** With Postgres: what carries hints and tokens between instances. */
   stream_bridge: section({ type: text.optional(), redis_url: text.nullish() }).nullish(),
   uploads: section({
     max_files: count('files', 1, 1000).optional(),

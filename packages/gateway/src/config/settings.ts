@@ -24,6 +24,8 @@ export interface Settings {
     readonly connections: number;
     /** null = the first number that no living instance has. */
     readonly instanceId: string | null;
+    /** Tell hints and tokens between instances through this Redis; null = through the database. */
+    readonly redisUrl: string | null;
   } | null;
   readonly logLevel: 'debug' | 'info' | 'warn' | 'error';
   readonly models: readonly ModelEntry[];
@@ -83,7 +85,7 @@ const PROVIDER_CLASSES: Readonly<Record<string, SandboxProviderName>> = {
   AioSandboxProvider: 'container',
 };
 
-function postgresOf(config: ConfigFile): Settings['postgres'] {
+function postgresOf({ config, variables }: LoadedConfig): Settings['postgres'] {
   const {
     backend = 'sqlite',
     postgres_url: url,
@@ -97,7 +99,30 @@ function postgresOf(config: ConfigFile): Settings['postgres'] {
       'database.backend is postgres, but database.postgres_url is missing. Set it to postgres://user:password@host:5432/database, ' +
         'or to $DATABASE_URL with that variable in the environment.',
     );
-  return { url, connections, instanceId: instanceId ?? null };
+  return { url, connections, instanceId: instanceId ?? null, redisUrl: bridgeOf(config, variables) };
+}
+
+const BRIDGES = ['memory', 'redis'] as const;
+
+/** The Redis between the instances of one database; null = none. `memory` is what the reference calls the absence of one. */
+function bridgeOf({ stream_bridge: bridge }: ConfigFile, variables: LoadedConfig['variables']): string | null {
+  const fromEnvironment = variables.DEER_FLOW_STREAM_BRIDGE_REDIS_URL?.trim() || undefined;
+  const asked = bridge?.type ?? (fromEnvironment === undefined ? 'memory' : 'redis');
+  const type = BRIDGES.find((known) => known === asked);
+  if (type === undefined)
+    throw new ReindeerError(
+      'configuration',
+      `stream_bridge.type: "${asked}" is none of: ${BRIDGES.join(', ')}.${didYouMean(asked, BRIDGES)}`,
+    );
+  if (type === 'memory') return null;
+  const url = bridge?.redis_url || fromEnvironment || variables.REDIS_URL?.trim();
+  if (url === undefined || url === '')
+    throw new ReindeerError(
+      'configuration',
+      'stream_bridge.type is redis, but stream_bridge.redis_url is missing. Set it to redis://host:6379/0, or remove stream_bridge: ' +
+        'instances then tell each other through Postgres.',
+    );
+  return url;
 }
 
 /**
@@ -113,7 +138,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     home,
     databaseFolder:
       config.database?.sqlite_dir == null ? resolve(home, 'data') : resolve(root, config.database.sqlite_dir),
-    postgres: postgresOf(config),
+    postgres: postgresOf(loaded),
     logLevel: LEVELS[config.log_level ?? 'info'],
     models: modelsOf(config, variables),
     sandbox: { ...config.sandbox, provider: providerOf(config.sandbox?.use) },
