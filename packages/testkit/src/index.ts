@@ -1,5 +1,8 @@
 export * from './clock.ts';
 export * from './contracts/attempt-store.ts';
+export * from './contracts/batch-races.ts';
+export { newBatch, type UnisolatedBatches } from './contracts/batch-scene.ts';
+export * from './contracts/batch-store.ts';
 export * from './contracts/checkpoint-store.ts';
 export * from './contracts/journal.ts';
 export * from './contracts/log.ts';
@@ -16,6 +19,7 @@ export * from './faults.ts';
 export * from './gate.ts';
 export * from './gates.ts';
 export * from './leaks.ts';
+export * from './parts/docker/index.ts';
 export * from './parts/postgres.ts';
 export * from './parts/redis.ts';
 export * from './probe.ts';

@@ -18,18 +18,31 @@ export interface ListingOptions {
   readonly logger: Logger;
 }
 
+type Describe<Info extends SandboxInfo> = (entry: unknown) => Info | null;
+
 /**
  * All running sandboxes of ours, by one list and one batched inspection (SX-03). A container without a published port has an empty
  * address. An engine that fails, or speaks no JSON, lists nothing (SX-04): that adopts nothing and stops nothing.
  */
-export async function listContainers(engine: ListingEngine, options: ListingOptions): Promise<readonly SandboxInfo[]> {
+export async function listContainers(engine: ListingEngine, options: ListingOptions): Promise<readonly SandboxInfo[]>;
+/** @param describe what is kept of one container; null = it is none of ours */
+export async function listContainers<Info extends SandboxInfo>(
+  engine: ListingEngine,
+  options: ListingOptions,
+  describe: Describe<Info>,
+): Promise<readonly Info[]>;
+export async function listContainers(
+  engine: ListingEngine,
+  options: ListingOptions,
+  describe: Describe<SandboxInfo> = (entry) => infoOf(entry, options),
+): Promise<readonly SandboxInfo[]> {
   const { prefix, logger } = options;
   try {
     const names = (await engine.names(`${prefix}-`)).filter((name) => idOfName(name, prefix) !== null);
     if (names.length === 0) return [];
     const described: unknown = JSON.parse(await engine.inspect(names));
     if (!Array.isArray(described)) return [];
-    return described.flatMap((entry: unknown) => infoOf(entry, options) ?? []);
+    return described.flatMap((entry: unknown) => describe(entry) ?? []);
   } catch (error) {
     logger.warn('The running containers could not be listed', {
       cause: error instanceof Error ? error.name : 'unknown',
@@ -79,6 +92,7 @@ function infoOf(entry: unknown, { prefix, port, host }: ListingOptions): Sandbox
   };
 }
 
-function at(value: unknown, key: string): unknown {
+/** A field of something that came from outside; undefined when there is none. */
+export function at(value: unknown, key: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>)[key] : undefined;
 }

@@ -1,0 +1,172 @@
+import { stat } from 'node:fs/promises';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { type Clock, type ExecResult, ReindeerError, VIRTUAL_ROOT } from '@reindeer/protocol';
+import { checkCommand } from '../process/command.ts';
+import { checkEnvironment } from '../process/environment.ts';
+import type { CommandInput, CommandRunner } from './commands.ts';
+import { downloadRoute, listRoute, readRoute, writeRoute } from './file-routes.ts';
+import {
+  answer,
+  type Body,
+  flagOf,
+  isAuthorized,
+  numberOf,
+  readJson,
+  sendError,
+  sendJson,
+  textOf,
+  textsOf,
+} from './http.ts';
+import { Sessions, type SessionView } from './sessions.ts';
+
+/** What this server can beyond the public image: commands whose output is streamed and that end with the connection. */
+export const SERVER_PROTOCOL = 1;
+/** Asks for a stream of JSON lines: `{"output": text}` …, `{"result": …}` or `{"error": …}`. */
+export const LINES = 'application/x-ndjson';
+
+const MIB = 1024 * 1024;
+const DEFAULT_TIMEOUT_MS = 600_000;
+
+export interface SandboxServerParts {
+  readonly secret: string;
+  readonly runner: CommandRunner;
+  readonly clock: Clock;
+  readonly uuid: () => string;
+  readonly version: string;
+  readonly home: string;
+}
+
+/**
+ * The server in a sandbox: the routes of the public all-in-one sandbox image that are needed here (`/v1/sandbox`, `/v1/bash`, `/v1/shell`,
+ * `/v1/file`), so that one client speaks to both. Every request carries the sandbox's secret.
+ */
+export function createSandboxServer(parts: SandboxServerParts): Server {
+  const { runner, clock, uuid } = parts;
+  const sessions = new Sessions({ runner, clock, uuid });
+  const routes: Readonly<Record<string, (body: Body, request: IncomingMessage, response: ServerResponse) => unknown>> =
+    {
+      'POST /v1/bash/exec': async (body, request, response) => {
+        const input = await commandOf(body);
+        if (request.headers.accept === LINES) return stream(runner, input, response);
+        const id = sessions.start(body.session_id == null ? null : textOf(body, 'session_id'), input);
+        const wait = numberOf(body, 'timeout', null);
+        const view = flagOf(body, 'async_mode')
+          ? await sessions.view(id, 0, 0)
+          : await sessions.finished(id, wait === null ? null : wait * 1000);
+        return answer(response, bashResult(view));
+      },
+      'POST /v1/bash/output': async (body, _request, response) => {
+        const wait = flagOf(body, 'wait') ? numberOf(body, 'wait_timeout', 30) * 1000 : 0;
+        const view = await sessions.view(textOf(body, 'session_id'), numberOf(body, 'offset', 0), wait);
+        const { command_id, command, status, exit_code } = view;
+        answer(response, { ...bashResult(view), command: { command_id, command, status, exit_code } });
+      },
+      'POST /v1/bash/kill': (body, _request, response) => {
+        sessions.kill(textOf(body, 'session_id'));
+        answer(response, null);
+      },
+      'GET /v1/bash/sessions': (_body, _request, response) => answer(response, { sessions: sessions.ids }),
+      'POST /v1/shell/exec': async (body, _request, response) => {
+        const id = sessions.start(body.id == null ? null : textOf(body, 'id'), await commandOf(body));
+        const wait = numberOf(body, 'timeout', null);
+        const view = flagOf(body, 'async_mode')
+          ? await sessions.view(id, 0, 0)
+          : await sessions.finished(id, wait === null ? null : wait * 1000);
+        answer(response, shellResult(view));
+      },
+      'POST /v1/shell/view': async (body, _request, response) =>
+        answer(response, shellResult(await sessions.view(textOf(body, 'id'), 0, 0))),
+      'POST /v1/shell/wait': async (body, _request, response) =>
+        answer(
+          response,
+          shellResult(await sessions.finished(textOf(body, 'id'), numberOf(body, 'seconds', 30) * 1000)),
+        ),
+      'POST /v1/shell/kill': (body, _request, response) => {
+        sessions.kill(textOf(body, 'id'));
+        answer(response, null);
+      },
+      'POST /v1/file/read': (body, _request, response) => readRoute(body, response),
+      'POST /v1/file/write': (body, _request, response) => writeRoute(body, response),
+      'POST /v1/file/list': (body, _request, response) => listRoute(body, response),
+    };
+
+  const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    if (!isAuthorized(request, parts.secret))
+      throw new ReindeerError('unauthorized', 'This sandbox wants its secret as a bearer token.');
+    const url = new URL(request.url ?? '/', 'http://sandbox');
+    if (request.method === 'GET' && url.pathname === '/v1/sandbox')
+      return sendJson(response, 200, {
+        success: true,
+        message: 'Operation successful',
+        home_dir: parts.home,
+        version: parts.version,
+        reindeer: SERVER_PROTOCOL,
+        commands: runner.running,
+      });
+    if (request.method === 'GET' && url.pathname === '/v1/file/download')
+      return downloadRoute(url.searchParams.get('path') ?? '', response);
+    if (request.method === 'DELETE' && url.pathname.startsWith('/v1/shell/sessions/')) {
+      sessions.close(decodeURIComponent(url.pathname.slice('/v1/shell/sessions/'.length)));
+      return answer(response, null);
+    }
+    const route = routes[`${request.method} ${url.pathname}`];
+    if (route === undefined) throw new ReindeerError('not_found', 'There is no such route.');
+    await route(request.method === 'GET' ? {} : await readJson(request), request, response);
+  };
+
+  return createServer({ keepAliveTimeout: 60_000, headersTimeout: 10_000, requestTimeout: 0 }, (request, response) => {
+    handle(request, response).catch((error: unknown) => sendError(response, error));
+  });
+}
+
+/** Runs one command, its output as it comes. The client that goes away takes its command along. */
+async function stream(
+  runner: CommandRunner,
+  input: Omit<CommandInput, 'signal' | 'onOutput'>,
+  response: ServerResponse,
+): Promise<void> {
+  const controller = new AbortController();
+  response.on('close', () => controller.abort());
+  const line = (value: unknown) => {
+    if (!response.headersSent) response.writeHead(200, { 'content-type': LINES });
+    response.write(`${JSON.stringify(value)}\n`);
+  };
+  const result: ExecResult = await runner.run({
+    ...input,
+    signal: controller.signal,
+    onOutput: (text) => line({ output: text }),
+  });
+  line({ result });
+  response.end();
+}
+
+async function commandOf(body: Body): Promise<Omit<CommandInput, 'signal' | 'onOutput'>> {
+  const command = textOf(body, 'command');
+  checkCommand(command);
+  const env = textsOf(body, 'env');
+  checkEnvironment(env);
+  const cwd = textOf(body, 'exec_dir', `${VIRTUAL_ROOT}/workspace`);
+  const folder = await stat(cwd).catch(() => null);
+  if (!cwd.startsWith('/') || folder?.isDirectory() !== true)
+    throw new ReindeerError('not_found', `${cwd}: no such folder to start in`);
+  const outputBytes = Math.min(numberOf(body, 'output_bytes', 10 * MIB), 64 * MIB);
+  const seconds = numberOf(body, 'hard_timeout', null);
+  return {
+    command,
+    cwd,
+    env,
+    timeoutMs: seconds === null || seconds === 0 ? DEFAULT_TIMEOUT_MS : seconds * 1000,
+    outputBytes,
+    outputEndBytes: numberOf(body, 'output_end_bytes', 100 * MIB),
+    fileBytes: numberOf(body, 'file_bytes', null),
+  };
+}
+
+function bashResult({ output, ...view }: SessionView): Readonly<Record<string, unknown>> {
+  return { ...view, stdout: output, stderr: '', stderr_offset: 0 };
+}
+
+function shellResult(view: SessionView): Readonly<Record<string, unknown>> {
+  const { session_id, command, status, exit_code, output } = view;
+  return { session_id, command, status: status === 'timed_out' ? 'hard_timeout' : status, exit_code, output };
+}
