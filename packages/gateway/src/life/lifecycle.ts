@@ -4,6 +4,8 @@ export interface Step {
   readonly name: string;
   /** Milliseconds that the release may take; then the next one begins and this one counts as unfinished. */
   readonly boundMs: number;
+  /** An abort of the stop need not wait for it. Without it a step always gets its time. */
+  readonly abandonable?: boolean;
   /** Acquires. May be cut short by a stop: its release runs all the same. */
   start(): Promise<void>;
   /** Releases what `start` acquired, also when that was nothing or half of it. Must mean "ensure closed": it may be called again. */
@@ -37,6 +39,8 @@ export class Lifecycle {
   readonly #steps: { readonly step: Step; started: Promise<void> }[] = [];
   #phase: Phase = 'starting';
   #stopping: Promise<StopReport> | null = null;
+  /** A caller of the stop waits for nothing that it can leave. */
+  readonly #abandoned = Promise.withResolvers<void>();
   readonly #pending = new Set<string>();
 
   constructor(parts: { clock: Clock; logger: Logger }) {
@@ -82,10 +86,28 @@ export class Lifecycle {
     if (this.#phase !== 'starting') throw new ReindeerError('shutting_down', 'A stop was asked for during the start.');
   }
 
-  /** Releases everything, the last part first. Never throws. */
-  stop(): Promise<StopReport> {
+  /**
+   * Releases everything, the last part first.
+   *
+   * @param signal a caller that is itself told to end: an abort leaves steps that can be abandoned, and no other; everything is still
+   *   stopped and awaited, and only then is the abort's reason thrown. Without it the stop never throws.
+   */
+  stop(signal?: AbortSignal): Promise<StopReport> {
     this.#stopping ??= this.#stop();
-    return this.#stopping;
+    return signal === undefined ? this.#stopping : this.#stopUnder(signal, this.#stopping);
+  }
+
+  async #stopUnder(signal: AbortSignal, stopping: Promise<StopReport>): Promise<StopReport> {
+    const onAbort = (): void => this.#abandoned.resolve();
+    if (signal.aborted) onAbort();
+    signal.addEventListener('abort', onAbort, { once: true });
+    try {
+      const report = await stopping;
+      signal.throwIfAborted();
+      return report;
+    } finally {
+      signal.removeEventListener('abort', onAbort);
+    }
   }
 
   async #stop(): Promise<StopReport> {
@@ -116,7 +138,8 @@ export class Lifecycle {
       () => 'unfinished' as const,
       () => 'done' as const,
     );
-    const outcome = await Promise.race([work, late]);
+    const given = step.abandonable === true ? [this.#abandoned.promise.then(() => 'unfinished' as const)] : [];
+    const outcome = await Promise.race([work, late, ...given]);
     patience.abort();
     const milliseconds = Math.round(performance.now() - begun);
     if (outcome === 'unfinished')

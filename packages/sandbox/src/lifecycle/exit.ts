@@ -56,7 +56,7 @@ const SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
  */
 export function stopWithProcess(parts: ExitParts): () => void {
   const { process, ownership, logger } = parts;
-  let stopping: Promise<void> | null = null;
+  let begun = false;
   const remove = (): void => {
     for (const [signal, listener] of listeners) process.off(signal, listener);
   };
@@ -73,8 +73,9 @@ export function stopWithProcess(parts: ExitParts): () => void {
   const listeners = SIGNALS.map((signal): readonly [string, () => void] => [
     signal,
     () => {
-      if (ownership.declared) return;
-      stopping ??= stop(signal);
+      if (ownership.declared || begun) return;
+      begun = true;
+      void stop(signal);
     },
   ]);
   try {
