@@ -1,4 +1,5 @@
 import { attemptScripts } from './attempts/scripts.ts';
+import { batchScripts } from './batches/scripts.ts';
 import { checkpointScripts } from './checkpoints/scripts.ts';
 import type { Script } from './executor.ts';
 import { journalScripts } from './journal/scripts.ts';
@@ -21,6 +22,7 @@ export const scripts = {
   ...journalScripts,
   ...checkpointScripts,
   ...attemptScripts,
+  ...batchScripts,
 };
 
 export type Scripts = typeof scripts;

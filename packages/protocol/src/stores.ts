@@ -1,3 +1,4 @@
+import type { BatchStore } from './batch.ts';
 import type { FactPage, NewFact, ToolOutcome } from './facts.ts';
 import type { Json, JsonObject } from './json.ts';
 import type {
@@ -99,6 +100,8 @@ export interface Admission {
   readonly multitaskStrategy: MultitaskStrategy;
   readonly onDisconnect: DisconnectMode;
   readonly crashPolicy: CrashPolicy;
+  /** Runs that may wait in the queue of one thread; for strategy `enqueue`. Default 0: none. */
+  readonly queueLimit?: number;
   readonly idempotencyKey: string | null;
   readonly payloadHash: string;
   readonly request: RunRequest;
@@ -115,11 +118,16 @@ export interface Admission {
 export type AdmissionResult =
   /** `superseded`: runs that this admission interrupted; their holders finalize them. Fact: `run pending`. */
   | { readonly outcome: 'admitted'; readonly run: Run; readonly superseded: readonly Run[] }
+  /**
+   * Waits for its turn; no worker may be attached. `ahead`: queued runs before it. `free`: nothing holds the thread, so that its
+   * queue can go on at once (`takeQueued`). Fact: `run pending`.
+   */
+  | { readonly outcome: 'queued'; readonly run: Run; readonly ahead: number; readonly free: boolean }
   /** Same key, same user, thread and payload: the run of then. No second worker may be attached. */
   | { readonly outcome: 'reused'; readonly run: Run }
   | {
       readonly outcome: 'conflict';
-      readonly reason: 'busy' | 'reserved' | 'live_elsewhere' | 'key_reused';
+      readonly reason: 'busy' | 'reserved' | 'live_elsewhere' | 'key_reused' | 'queue_full';
       readonly active: Run | null;
     }
   | { readonly outcome: 'thread_not_found' };
@@ -144,7 +152,9 @@ export interface RunStore {
   /**
    * One transaction: idempotency key, one active run per thread (a partial unique index decides), fence and lease.
    * `reject`: an active or unacknowledged run of the thread is a conflict. `interrupt`/`rollback`: active runs become `interrupted`
-   * ("Cancelled by newer run") unless a live lease of *another* owner or a reservation stands against it.
+   * ("Cancelled by newer run") unless a live lease of *another* owner or a reservation stands against it; queued runs of the thread
+   * end with them, acknowledged. `enqueue`: waits behind whatever has the thread, or waits for it; only the deletion of the thread
+   * stands against it. A queue counts as busy for `reject` and for reservations.
    */
   admit(input: Admission): Promise<AdmissionResult>;
   /**
@@ -171,13 +181,17 @@ export interface RunStore {
     unlessCancelled: boolean;
     now: number;
   }): Promise<
-    | { readonly outcome: 'finalized'; readonly run: Run }
+    /** `waiting`: runs are queued on the thread (`takeQueued`). */
+    | { readonly outcome: 'finalized'; readonly run: Run; readonly waiting: boolean }
     | { readonly outcome: 'cancel_requested'; readonly action: CancelAction }
     /** Already acknowledged, by this holder's earlier call whose answer was lost or by somebody else: see `run`. */
     | { readonly outcome: 'terminal'; readonly run: Run }
     | { readonly outcome: 'fenced' }
   >;
-  /** Durable intent; the first action wins and is the one returned. */
+  /**
+   * Durable intent; the first action wins and is the one returned. A queued run has no holder that could act on it: it is ended at
+   * once, and the answer is `terminal`. Fact then: `run interrupted terminal`.
+   */
   requestCancel(input: {
     runId: string;
     action: CancelAction;
@@ -191,7 +205,7 @@ export interface RunStore {
   renew(input: { holders: readonly LeaseHolder[]; now: number }): Promise<ReadonlyMap<string, RenewOutcome>>;
   /**
    * Atomically takes unacknowledged rows whose lease is missing or expired for longer than `graceMs`, or whose owner is in
-   * `deadOwners`, under fresh tokens (one per row from `tokens`, in order). Rows of `skipRunIds` are left alone.
+   * `deadOwners`, under fresh tokens (one per row from `tokens`, in order). Rows of `skipRunIds` and queued ones are left alone.
    */
   claimOrphans(input: {
     owner: string;
@@ -211,10 +225,23 @@ export interface RunStore {
     limit: number;
     offset: number;
   }): Promise<readonly Run[]>;
-  /** The run or reservation that holds the thread's slot, if any; also an unacknowledged superseded one. */
+  /**
+   * Gives the first queued run of the thread to the caller, if nothing holds the thread: no run that is not acknowledged, no
+   * reservation. Of many callers one gets it; the same call again (by its token) gets the same run.
+   */
+  takeQueued(input: {
+    threadId: string;
+    owner: string;
+    token: string;
+    leaseExpiresAt: number;
+    now: number;
+  }): Promise<Run | null>;
+  /** Threads whose queue can go on, at most `limit`, the longest waiting first. */
+  freeQueues(limit: number): Promise<readonly string[]>;
+  /** The run or reservation that holds the thread's slot, if any; also an unacknowledged superseded one. Queued runs hold nothing. */
   active(threadId: string): Promise<readonly Run[]>;
-  /** Ends a reservation by deleting its row. */
-  release(fence: Fence): Promise<Fenced<object>>;
+  /** Ends a reservation by deleting its row. `waiting`: runs are queued on the thread (`takeQueued`). */
+  release(fence: Fence): Promise<Fenced<{ readonly waiting: boolean }>>;
   /** Gives back a right that nobody acts under: the lease goes, the row stays as it is, and any process may claim it at once. */
   relinquish(fence: Fence): Promise<Fenced<object>>;
   /** Removes an acknowledged run of kind `run` (its facts stay). */
@@ -419,6 +446,20 @@ export type AttemptAnswer = Fenced<object> | Incomplete | JournalBegin | Fenced<
 
 export interface AttemptStore {
   /**
+   * Starts an admitted run on whose thread nobody else works, and reads the head that it begins with: what `RunStore.active`,
+   * `CheckpointStore.load` and `RunStore.start` do, as one transaction. Calls to this database are carried out in their order, so it
+   * may be sent right behind the admission, whose answer is not known then. `not_now`: nothing was changed; another run of the
+   * thread is not over, or the run does not exist under this token, was cancelled, or was started before.
+   */
+  begin(input: {
+    readonly fence: Fence;
+    readonly threadId: string;
+    readonly now: number;
+  }): Promise<
+    | { readonly outcome: 'begun'; readonly run: Run; readonly head: LoadedCheckpoint | null }
+    | { readonly outcome: 'not_now' }
+  >;
+  /**
    * Several writes of one attempt, all for one thread, as one transaction and in their order: all or nothing is stored, so that the
    * call can be repeated as it is. It ends behind the first write that is answered `fenced` or `incomplete`: what stands before
    * it is stored, what stands behind it was not tried and has no answer. 1 to 64 writes.
@@ -433,6 +474,7 @@ export interface Stores {
   readonly log: Log;
   readonly journal: ToolJournal;
   readonly checkpoints: CheckpointStore;
+  readonly batches: BatchStore;
   /** Where a transaction costs more than what is in it; without it an attempt calls `journal` and `checkpoints` write by write. */
   readonly attempts?: AttemptStore;
   /** Flushes and closes; idempotent. */

@@ -3,7 +3,7 @@ import { ReindeerError } from '@reindeer/protocol';
 
 /** One call to a store, as a plan sees it. */
 export interface StoreCall {
-  readonly port: 'threads' | 'runs' | 'log' | 'journal' | 'checkpoints';
+  readonly port: 'threads' | 'runs' | 'log' | 'journal' | 'checkpoints' | 'batches';
   readonly method: string;
   /** 1 = the first call of this method through this wrapper. */
   readonly count: number;
@@ -23,7 +23,7 @@ export type Fault =
 /** Decides for each call; null = the call goes through. */
 export type FaultPlan = (call: StoreCall) => Fault | null;
 
-const PORTS = ['threads', 'runs', 'log', 'journal', 'checkpoints'] as const;
+const PORTS = ['threads', 'runs', 'log', 'journal', 'checkpoints', 'batches'] as const;
 
 type AnyMethod = (...input: readonly unknown[]) => unknown;
 

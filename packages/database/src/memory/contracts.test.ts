@@ -1,5 +1,7 @@
 import type { OpenedStores } from '@reindeer/testkit';
 import {
+  batchRaceContract,
+  batchStoreContract,
   journalContract,
   logContract,
   retryContract,
@@ -7,6 +9,7 @@ import {
   testSurroundings,
   threadStoreContract,
 } from '@reindeer/testkit';
+import { unisolatedMemory } from '../testing/unisolated.ts';
 import { MemoryDatabase, openMemory } from './index.ts';
 
 /** Two handles on one database, as two processes would have. */
@@ -23,3 +26,5 @@ logContract('memory', open);
 journalContract('memory', open);
 threadStoreContract('memory', open);
 retryContract('memory', open);
+batchStoreContract('memory', open);
+batchRaceContract('memory', unisolatedMemory);

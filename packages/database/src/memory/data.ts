@@ -1,7 +1,10 @@
 import type {
+  Batch,
+  BatchItem,
   Fact,
   FactBody,
   Fence,
+  ItemState,
   Json,
   JsonObject,
   NewFact,
@@ -46,6 +49,36 @@ export interface JournalRow {
   startedAt: number;
   readonly order: number;
   finished: { readonly outcome: ToolOutcome; readonly result: Packed } | null;
+}
+
+export interface BatchItemRow {
+  readonly itemId: string;
+  readonly batchId: string;
+  readonly key: string;
+  readonly prompt: string;
+  readonly position: number;
+  state: ItemState;
+  leaseExpiresAt: number | null;
+  notBefore: number;
+  details: Pick<
+    BatchItem,
+    'result' | 'resultPreview' | 'resultTruncated' | 'resultFile' | 'error' | 'stopReason' | 'modelName' | 'usage'
+  >;
+  startedAt: number | null;
+  endedAt: number | null;
+  updatedAt: number;
+}
+
+export interface BatchRow {
+  batch: Batch;
+  readonly submissionKey: string;
+  notify: boolean;
+  /** The end that was reported last. */
+  told: number;
+  /** Who reports the end now, and until when nobody else does. */
+  reporter: { readonly owner: string; readonly until: number } | null;
+  /** By position. */
+  readonly items: readonly BatchItemRow[];
 }
 
 export interface CheckpointRow {
@@ -100,6 +133,9 @@ export class MemoryDatabase {
   /** Run ids by user and idempotency key: the unique index. */
   readonly idempotencyKeys = new Map<string, string>();
   readonly shelves = new Map<string, ThreadShelf>();
+  /** In order of creation. */
+  readonly batches = new Map<string, BatchRow>();
+  readonly batchItems = new Map<string, BatchItemRow>();
   readonly listeners = new Set<(threadId: string, head: number) => void>();
   #order = 0;
   #hints: Map<string, number> | null = null;
@@ -168,6 +204,14 @@ export class MemoryDatabase {
     if (rest.length === 0) this.runsOfThread.delete(threadId);
     else this.runsOfThread.set(threadId, rest);
     if (idempotencyKey !== null) this.idempotencyKeys.delete(idempotencyIndex(userId, idempotencyKey));
+  }
+
+  deleteBatches(threadId: string): void {
+    for (const row of this.batches.values()) {
+      if (row.batch.threadId !== threadId) continue;
+      this.batches.delete(row.batch.batchId);
+      for (const item of row.items) this.batchItems.delete(item.itemId);
+    }
   }
 
   /** Hints go out after the commit, at most one per thread and turn: readers re-read the log. */

@@ -1,5 +1,6 @@
 import type { Stores, Surroundings } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
+import { memoryBatchStore } from './batches.ts';
 import { memoryCheckpointStore } from './checkpoints.ts';
 import { MemoryDatabase } from './data.ts';
 import { memoryJournal } from './journal.ts';
@@ -36,6 +37,7 @@ export function openMemory(options: { surroundings: Surroundings; database?: Mem
     log: memoryLog(database, transact, listeners),
     journal: memoryJournal(database, transact),
     checkpoints: memoryCheckpointStore(database, transact),
+    batches: memoryBatchStore(database, transact),
     close: async () => {
       open = false;
       for (const listener of listeners) database.listeners.delete(listener);

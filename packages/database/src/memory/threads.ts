@@ -94,6 +94,7 @@ export function memoryThreadStore(database: MemoryDatabase, transact: Transact):
         if (right === null || row === null || right.run.threadId !== threadId || right.run.kind !== 'delete')
           return { outcome: 'fenced' };
         for (const run of [...(database.runsOfThread.get(threadId) ?? [])]) database.deleteRun(run);
+        database.deleteBatches(threadId);
         database.shelves.delete(threadId);
         database.threads.delete(threadId);
         return { outcome: 'ok' };

@@ -1,5 +1,7 @@
 import {
   attemptStoreContract,
+  batchRaceContract,
+  batchStoreContract,
   checkpointStoreContract,
   journalContract,
   logContract,
@@ -9,8 +11,10 @@ import {
 } from '@reindeer/testkit';
 import { test } from 'vitest';
 import { missing, postgresOfFile } from '../testing/postgres.ts';
+import { unisolatedPostgres } from '../testing/unisolated.ts';
+import { loadDriver } from './driver.ts';
 
-const { pair } = postgresOfFile();
+const { pair, unisolated } = postgresOfFile();
 
 if (missing !== null) test('the contracts of all stores on Postgres', (ctx) => ctx.skip(missing ?? ''));
 else {
@@ -21,4 +25,9 @@ else {
   checkpointStoreContract('postgres', pair);
   attemptStoreContract('postgres', pair);
   retryContract('postgres', pair);
+  batchStoreContract('postgres', pair);
+  batchRaceContract('postgres', async () => {
+    const { held, peer, close } = await unisolated();
+    return unisolatedPostgres(held, peer, await loadDriver(), close);
+  });
 }

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import { newId, newToken, ReindeerError, type Stores, type Surroundings, type TokenRelay } from '@reindeer/protocol';
 import type pg from 'pg';
+import { batchStore } from '../batches/store.ts';
 import { checkpointStore } from '../checkpoints/store.ts';
 import { databaseScripts, type Identity } from '../meta.ts';
 import { PostgresRelay, prepareFrameTable } from '../relay/postgres.ts';
@@ -154,6 +155,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     }),
     journal: journalStore(call),
     checkpoints: checkpointStore(call),
+    batches: batchStore(call, callFirst),
     attempts: attemptStore(call),
     stats: () => call('database.stats', {}),
     close: () => {

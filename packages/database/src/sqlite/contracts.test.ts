@@ -1,5 +1,7 @@
 import {
   attemptStoreContract,
+  batchRaceContract,
+  batchStoreContract,
   journalContract,
   logContract,
   type OpenedStores,
@@ -8,6 +10,7 @@ import {
   testSurroundings,
   threadStoreContract,
 } from '@reindeer/testkit';
+import { unisolatedSqlite } from '../testing/unisolated.ts';
 import { openInline } from './inline.ts';
 
 /** One process per database: both handles of a scene are the same one. */
@@ -22,3 +25,5 @@ journalContract('sqlite', open);
 attemptStoreContract('sqlite', open);
 threadStoreContract('sqlite', open);
 retryContract('sqlite', open);
+batchStoreContract('sqlite', open);
+batchRaceContract('sqlite', unisolatedSqlite);

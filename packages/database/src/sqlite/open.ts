@@ -1,6 +1,7 @@
 import { open, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { newId, newToken, ReindeerError, type Stores, type Surroundings } from '@reindeer/protocol';
+import { batchStore } from '../batches/store.ts';
 import { readBootId } from '../boot.ts';
 import { checkpointStore } from '../checkpoints/store.ts';
 import { type FolderLock, lockFolder } from '../folder-lock.ts';
@@ -109,6 +110,7 @@ export async function openWith(
     log: logStore(call, (listener) => client.onAppend(listener)),
     journal: journalStore(call),
     checkpoints: checkpointStore(call),
+    batches: batchStore(call, client.callFirst),
     attempts: attemptStore(call),
     backup: async (toFile) => {
       if (inMemory) throw new ReindeerError('not_implemented', 'A database in memory cannot be backed up.');

@@ -21,6 +21,8 @@ export interface PostgresOfFile {
   readonly open: (url?: string, part?: Partial<PostgresOptions>) => Promise<PostgresStores>;
   /** Two "processes" on an empty database. `close` empties it for the next caller: a fresh one costs ten times as much. */
   readonly pair: () => Promise<OpenedStores>;
+  /** Two plain connections to an empty database. `close` empties it for the next caller. */
+  readonly unisolated: () => Promise<{ readonly held: Client; readonly peer: Client; close(): Promise<void> }>;
 }
 
 /** Faster than truncating, which makes new files for every table and index. */
@@ -83,5 +85,26 @@ export function postgresOfFile(): PostgresOfFile {
       },
     };
   };
-  return { server: running, database, open, pair };
+  const plain: { readonly held: Client; readonly peer: Client }[] = [];
+  const freePlain: { readonly held: Client; readonly peer: Client }[] = [];
+  afterAll(async () => {
+    await Promise.all(plain.flatMap(({ held, peer }) => [held.end(), peer.end()]));
+  });
+  const openPlain = async () => {
+    const url = await database();
+    const [held, peer] = await Promise.all([running().connect(url), running().connect(url)]);
+    plain.push({ held, peer });
+    return { held, peer };
+  };
+  const unisolated = async () => {
+    const one = freePlain.pop() ?? (await openPlain());
+    return {
+      ...one,
+      close: async () => {
+        await one.peer.query(EMPTY);
+        freePlain.push(one);
+      },
+    };
+  };
+  return { server: running, database, open, pair, unisolated };
 }

@@ -1,5 +1,6 @@
 import type { Fenced, Json, JsonObject, Thread, ThreadStatus, ThreadStore } from '@reindeer/protocol';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
+import { deleteBatches } from '../batches/scripts.ts';
 import { copyThreadContent, deleteThreadContent } from '../checkpoints/thread.ts';
 import { type Dialect, defineScript, defineStatement, type Tx } from '../executor.ts';
 import { fenceRun } from '../fence.ts';
@@ -164,6 +165,7 @@ const remove = defineScript(
     const { fence, threadId, userId } = input;
     const held = (await fenceRun(tx, fence, threadId)) && (await tx.first(isDelete, fence)) !== undefined;
     if (!held || (await ownerOfThread(tx, threadId)) !== userId) return { outcome: 'fenced' };
+    await deleteBatches(tx, threadId);
     await deleteThreadContent(tx, threadId);
     const key = await findThreadKey(tx, threadId);
     if (key !== null) for (const statement of deleteByKey) await tx.run(statement, { key });

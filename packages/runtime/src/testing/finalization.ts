@@ -51,6 +51,7 @@ function counted(stores: Stores): { readonly stores: Stores; readonly settled: (
       log: count(stores.log),
       journal: count(stores.journal),
       checkpoints: count(stores.checkpoints),
+      batches: count(stores.batches),
       close: () => stores.close(),
     },
     settled: async () => {

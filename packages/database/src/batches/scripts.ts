@@ -1,0 +1,114 @@
+import type { BatchStore, EndedBatch } from '@reindeer/protocol';
+import { sql } from 'kysely';
+import { defineScript, defineStatement, type Tx } from '../executor.ts';
+import { claimItems } from './claim.ts';
+import { controlScripts } from './control.ts';
+import { createBatch } from './create.ts';
+import { holdScripts } from './hold.ts';
+import { countItems, findBatch, readItems, selectBatches, toBatch } from './rows.ts';
+import { PHASE } from './tables.ts';
+
+type Input<M extends keyof BatchStore> = Parameters<BatchStore[M]>[0];
+
+const ofThread = defineStatement((db, p: { userId: string; threadId: string; limit: number }) =>
+  selectBatches(db)
+    .where('thread_id', '=', p.threadId)
+    .where('user_id', '=', p.userId)
+    .orderBy('batch_key', 'desc')
+    .limit(p.limit),
+);
+const ofUser = defineStatement((db, p: { userId: string; limit: number }) =>
+  selectBatches(db).where('user_id', '=', p.userId).orderBy('batch_key', 'desc').limit(p.limit),
+);
+
+const toReport = defineStatement((db, p: { now: number; limit: number }, dialect) =>
+  selectBatches(db)
+    .select('notify')
+    .where('phase', '=', PHASE.toReport)
+    .where((eb) => eb.or([eb('reporter_until', 'is', null), eb('reporter_until', '<=', p.now)]))
+    .orderBy('batch_key')
+    .limit(p.limit)
+    .$if(dialect.name === 'postgres', (query) => query.forNoKeyUpdate().skipLocked()),
+);
+const take = defineStatement((db, p: { batchKey: number; owner: string; until: number; now: number }) =>
+  db
+    .updateTable('batches')
+    .set({ reporter: p.owner, reporter_until: p.until })
+    .where('batch_key', '=', p.batchKey)
+    .where('phase', '=', PHASE.toReport)
+    .where((eb) => eb.or([eb('reporter_until', 'is', null), eb('reporter_until', '<=', p.now)])),
+);
+const done = defineStatement((db, p: { batchId: string; owner: string; ends: number }) =>
+  db
+    .updateTable('batches')
+    .set({ phase: PHASE.done, reporter: null, reporter_until: null })
+    .where('batch_id', '=', p.batchId)
+    .where('reporter', '=', p.owner)
+    .where('ends', '=', p.ends)
+    .where('phase', '=', PHASE.toReport),
+);
+const forget = defineStatement((db, p: { batchId: string; ends: number }) =>
+  db.updateTable('batches').set({ notify: 0 }).where('batch_id', '=', p.batchId).where('ends', '=', p.ends),
+);
+
+const deletions = [
+  defineStatement((db, p: { threadId: string }) =>
+    db
+      .deleteFrom('batch_item_details')
+      .where(sql<boolean>`batch_key in (select batch_key from batches where thread_id = ${p.threadId})`),
+  ),
+  defineStatement((db, p: { threadId: string }) =>
+    db
+      .deleteFrom('batch_items')
+      .where(sql<boolean>`batch_key in (select batch_key from batches where thread_id = ${p.threadId})`),
+  ),
+  defineStatement((db, p: { threadId: string }) => db.deleteFrom('batches').where('thread_id', '=', p.threadId)),
+];
+const lockBatches = defineStatement((db, p: { threadId: string }) =>
+  db.selectFrom('batches').select('batch_key').where('thread_id', '=', p.threadId).orderBy('batch_key').forUpdate(),
+);
+
+/** The batches of a thread go with it; their workers find no row to renew. */
+export async function deleteBatches(tx: Tx, threadId: string): Promise<void> {
+  if (!tx.serial) await tx.all(lockBatches, { threadId });
+  for (const statement of deletions) await tx.run(statement, { threadId });
+}
+
+async function claimEnded(tx: Tx, input: Input<'claimEnded'>): Promise<EndedBatch[]> {
+  const { owner, leaseMs, limit, now } = input;
+  const taken: EndedBatch[] = [];
+  for (const row of await tx.all(toReport, { now, limit }))
+    if ((await tx.run(take, { batchKey: row.batch_key, owner, until: now + leaseMs, now })) === 1)
+      taken.push({ batch: toBatch(row), notify: row.notify === 1 });
+  return taken;
+}
+
+export const batchScripts = {
+  'batches.create': createBatch,
+  'batches.get': defineScript('batches.get', 'read', async (tx, input: Input<'get'>) => {
+    const row = await findBatch(tx, input);
+    return row === undefined ? null : { batch: toBatch(row), counts: await countItems(tx, row.batch_key) };
+  }),
+  'batches.list': defineScript('batches.list', 'read', async (tx, { userId, threadId, limit }: Input<'list'>) =>
+    (threadId === null
+      ? await tx.all(ofUser, { userId, limit })
+      : await tx.all(ofThread, { userId, threadId, limit })
+    ).map(toBatch),
+  ),
+  'batches.items': defineScript('batches.items', 'read', async (tx, input: Input<'items'>) => {
+    const row = await findBatch(tx, input);
+    return row === undefined ? null : readItems(tx, row, input);
+  }),
+  'batches.claim': claimItems,
+  ...holdScripts,
+  ...controlScripts,
+  'batches.claimEnded': defineScript('batches.claimEnded', 'write', claimEnded),
+  'batches.reported': defineScript(
+    'batches.reported',
+    'write',
+    async (tx, input: Input<'reported'>) => (await tx.run(done, input)) === 1,
+  ),
+  'batches.told': defineScript('batches.told', 'write', async (tx, input: Input<'told'>): Promise<void> => {
+    await tx.run(forget, input);
+  }),
+};
