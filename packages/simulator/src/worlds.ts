@@ -1,5 +1,6 @@
 import type { World } from './frame/world.ts';
 import { runsWorld } from './runs/world.ts';
+import { sandboxWorld } from './sandbox/world.ts';
 
 /** The worlds, in the order in which `--world all` plays them. */
-export const WORLDS: readonly World[] = [runsWorld];
+export const WORLDS: readonly World[] = [runsWorld, sandboxWorld];

@@ -54,6 +54,7 @@ export class Incarnation {
   readonly #fate: (request: Omit<Request, 'fate'>) => Fate;
   readonly #serve: Serve;
   readonly #heard: (request: Request, answer: unknown) => void;
+  readonly #failed: (request: Request) => void;
   readonly #isBeat: (method: string) => boolean;
   readonly #died = Promise.withResolvers<never>();
   #pausedUntil = 0;
@@ -74,6 +75,8 @@ export class Incarnation {
     isBeat?: (method: string) => boolean;
     /** Called when an answer reaches this process, right before the product learns it. */
     heard?: (request: Request, answer: unknown) => void;
+    /** Called when it reaches this process that a call failed, or that nobody can tell. */
+    failed?: (request: Request) => void;
   }) {
     this.name = parts.name;
     this.wallOffset = parts.wallOffset;
@@ -82,6 +85,7 @@ export class Incarnation {
     this.#fate = parts.fate;
     this.#serve = parts.serve;
     this.#heard = parts.heard ?? (() => {});
+    this.#failed = parts.failed ?? (() => {});
     this.#isBeat = parts.isBeat ?? (() => false);
     this.#died.promise.catch(() => {});
     this.surroundings = { clock: this.#clock(), random: parts.random, probe: NO_PROBE, logger: NO_LOG };
@@ -223,7 +227,8 @@ export class Incarnation {
     if (this.#isBeat(method)) this.#beats += 1;
     const sent = { incarnation: this, port, method, args, input: args[0], sentAt: this.#scheduler.now };
     const fate = this.#fate(sent);
-    const request: Request = { ...sent, fate };
+    // One object from the beginning to the end, so that a watcher knows it again.
+    const request: Request = Object.assign(sent, { fate });
     return new Promise((resolve, reject) => {
       let open = true;
       const answer = (delay: number, settle: () => void): void =>
@@ -231,7 +236,12 @@ export class Incarnation {
           if (open) settle();
           open = false;
         });
-      const fail = (delay: number, what: string): void => answer(delay, () => reject(cannotTell(what)));
+      const refuse = (delay: number, error: unknown): void =>
+        answer(delay, () => {
+          this.#failed(request);
+          reject(error);
+        });
+      const fail = (delay: number, what: string): void => refuse(delay, cannotTell(what));
       if (fate.patience !== undefined) fail(fate.patience, 'did not answer in time');
       this.#scheduler.after(fate.there, () => {
         if (!this.#alive && !fate.outlivesCaller) return;
@@ -245,7 +255,7 @@ export class Incarnation {
                     this.#heard(request, result);
                     resolve(result);
                   }),
-            (error: unknown) => answer(fate.back, () => reject(error)),
+            (error: unknown) => refuse(fate.back, error),
           );
       });
     });
