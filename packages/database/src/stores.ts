@@ -66,6 +66,7 @@ export function logStore(call: Call, onAppend: Log['onAppend']): Log {
 /** `durable` writes are those that acknowledge something: with one of them a whole call is. */
 export function attemptStore(call: Call): AttemptStore {
   return {
+    begin: (input) => call('attempts.begin', input),
     write: async (writes) => {
       const durable = writes.some(({ kind }) => kind === 'begin' || kind === 'finish');
       const answers = await call(durable ? 'attempts.record' : 'attempts.write', { writes });

@@ -1,7 +1,8 @@
-import type { AttemptAnswer, AttemptWrite } from '@reindeer/protocol';
+import type { AttemptAnswer, AttemptStore, AttemptWrite } from '@reindeer/protocol';
 import { checkpointScripts } from '../checkpoints/scripts.ts';
-import { defineScript, remembering, type Tx } from '../executor.ts';
+import { defineScript, defineStatement, remembering, type Tx } from '../executor.ts';
 import { journalScripts } from '../journal/scripts.ts';
+import { start } from '../runs/transitions.ts';
 
 type Input = { readonly writes: readonly AttemptWrite[] };
 /** As the scripts answer: `result` null = the caller's own was stored. */
@@ -32,7 +33,42 @@ async function writeAll(tx: Tx, { writes }: Input): Promise<Answer[]> {
   return answers;
 }
 
+/** A run that was admitted and nothing else yet, while no other run of its thread waits for its end. */
+const startable = defineStatement((db, p: { runId: string; token: string; threadId: string }) =>
+  db
+    .selectFrom('runs')
+    .select('run_id')
+    .where('run_id', '=', p.runId)
+    .where('token', '=', p.token)
+    .where('thread_id', '=', p.threadId)
+    .where('status', '=', 'pending')
+    .where('attempt', '=', 0)
+    .where(({ not, exists, selectFrom }) =>
+      not(
+        exists(
+          selectFrom('runs as other')
+            .select('other.run_id')
+            .where('other.thread_id', '=', p.threadId)
+            .where('other.acknowledged', '=', 0)
+            .where('other.run_id', '!=', p.runId),
+        ),
+      ),
+    ),
+);
+
+type Begin = AttemptStore['begin'];
+
+/** Only where transactions run one after another: elsewhere another run could be admitted between the look and the start. */
+async function begin(tx: Tx, input: Parameters<Begin>[0]): Promise<Awaited<ReturnType<Begin>>> {
+  const { fence, threadId, now } = input;
+  if ((await tx.first(startable, { ...fence, threadId })) === undefined) return { outcome: 'not_now' };
+  const head = await checkpointScripts['checkpoints.load'].run(tx, { threadId, ns: '', checkpointId: null });
+  const started = await start.run(tx, { fence, checkpointBefore: head?.checkpointId ?? '', now });
+  return started.outcome === 'started' ? { outcome: 'begun', run: started.run, head } : { outcome: 'not_now' };
+}
+
 export const attemptScripts = {
+  'attempts.begin': defineScript('attempts.begin', 'write', begin),
   'attempts.write': defineScript('attempts.write', 'write', writeAll),
   /** The same, for calls with an entry of the tool journal. */
   'attempts.record': defineScript('attempts.record', 'durable', writeAll),

@@ -31,8 +31,9 @@ const CLOSE_MS = 10_000;
 /**
  * The calling side of the database's thread.
  *
- * Calls of one turn of the event loop travel as one message and become one transaction; at most one such batch is on the way, and
- * what comes meanwhile forms the next (back-pressure and group commit in one).
+ * Calls made together travel as one message and become one transaction; at most one such batch is on the way, and what comes meanwhile
+ * forms the next (back-pressure and group commit in one). A call that finds nothing on the way is sent before the caller's turn of the
+ * event loop ends: that turn may be long, and the thread works beside it.
  *
  * States: `down` → (first call, or `start`) `starting` → `ready`. From `ready`, the unexpected end of the thread leads back to `down`:
  * everything on the way or waiting is rejected with `store_unavailable` (for what was on the way the effect is unknown), and
@@ -117,10 +118,10 @@ export class SqliteClient {
     return null;
   }
 
-  #schedule(): void {
+  #schedule(defer: (flush: () => void) => void = queueMicrotask): void {
     if (this.#scheduled || this.#inFlight !== null) return;
     this.#scheduled = true;
-    setImmediate(() => {
+    defer(() => {
       this.#scheduled = false;
       this.#flush();
     });
@@ -196,7 +197,8 @@ export class SqliteClient {
     }
     for (const [threadId, head] of appended) this.#tell(threadId, head);
     this.#idle();
-    if (this.#queue.length > 0) this.#schedule();
+    // What the callers ask for next goes along with what waits.
+    if (this.#queue.length > 0) this.#schedule(setImmediate);
   }
 
   #tell(threadId: string, head: number): void {

@@ -1,16 +1,24 @@
 import { createHash } from 'node:crypto';
-import type { Admission, AdmissionResult, Fence, RunKind } from '@reindeer/protocol';
+import type { Admission, AdmissionResult, Fence, LoadedCheckpoint, Run, RunKind } from '@reindeer/protocol';
 import { NO_USAGE, newToken, ReindeerError } from '@reindeer/protocol';
 import { KeyedQueue } from '../common/keyed-queue.ts';
 import { retry } from '../common/retry.ts';
 import { CANCELLED } from './ending.ts';
 import type { RunParts } from './ports.ts';
 
+/** A run whose first attempt has begun in the store: the row as it is now, and the head of its thread. */
+export interface Begun {
+  readonly run: Run;
+  readonly head: LoadedCheckpoint | null;
+}
+
 export interface Admitted {
   readonly result: AdmissionResult;
   /** Monotonic time of the request: the lease counts from here. */
   readonly grantedAt: number;
   readonly token: string;
+  /** The run was started together with its admission; null = its worker starts it. */
+  readonly begun: Begun | null;
 }
 
 /** SHA-256 (hex) of a request in canonical form: object keys sorted. */
@@ -95,14 +103,16 @@ export class Admissions {
     const grantedAt = clock.monotonic();
     const now = clock.now();
     try {
-      const result = await stores.runs.admit({
+      const admitting = stores.runs.admit({
         ...part,
         owner: settings.instanceId,
         token,
         leaseExpiresAt: now + settings.leaseMs,
         now,
       });
-      return { result, grantedAt, token };
+      const beginning = part.kind === 'run' ? this.#begin({ runId: part.runId, token }, part.threadId, now) : null;
+      const result = await admitting;
+      return { result, grantedAt, token, begun: result.outcome === 'admitted' ? await beginning : null };
     } catch (error) {
       if (ReindeerError.is(error) && error.code !== 'store_unavailable') throw error;
       logger.warn('the answer to an admission was lost', { runId: part.runId, error: String(error) });
@@ -114,8 +124,14 @@ export class Admissions {
       if (run === null) throw error;
       const active = await stores.runs.active(part.threadId).catch(() => []);
       const superseded = active.filter((other) => other.runId !== part.runId && other.status === 'interrupted');
-      return { result: { outcome: 'admitted', run, superseded }, grantedAt, token };
+      return { result: { outcome: 'admitted', run, superseded }, grantedAt, token, begun: null };
     }
+  }
+
+  /** Sent right behind the admission, in one transaction with it where the store has that. Whatever goes wrong, the worker starts the run. */
+  async #begin(fence: Fence, threadId: string, now: number): Promise<Begun | null> {
+    const answer = await this.#parts.stores.attempts?.begin({ fence, threadId, now }).catch(() => null);
+    return answer?.outcome === 'begun' ? answer : null;
   }
 
   /** Ends an admission that nobody will work on: the row is terminal, or gone, before this resolves (RA-17). */

@@ -15,6 +15,7 @@ import { NO_USAGE, ReindeerError } from '@reindeer/protocol';
 import { retry } from '../common/retry.ts';
 import type { LeaseKeeper } from '../leases/keeper.ts';
 import { Packer } from '../saver/index.ts';
+import type { RunStreams } from '../stream/streams.ts';
 import type { TokenHub } from '../stream/token-hub.ts';
 import { OrderedTokens } from '../writes/ordered-tokens.ts';
 import { WriteQueue } from '../writes/write-queue.ts';
@@ -25,7 +26,10 @@ import type { RunParts } from './ports.ts';
 /** Task names kept per attempt: a step's tasks are named right before their writes are stored. */
 const TASK_NAMES = 4_096;
 
-export type AttemptParts = RunParts & { readonly keeper: Pick<LeaseKeeper, 'check'> };
+export type AttemptParts = RunParts & {
+  readonly keeper: Pick<LeaseKeeper, 'check'>;
+  readonly streams: Pick<RunStreams, 'expect'>;
+};
 
 /** One attempt of a run as its graph sees it. Everything on it is fenced by the attempt's token. */
 export class Attempt implements AttemptContext {
@@ -55,6 +59,7 @@ export class Attempt implements AttemptContext {
       clock: parts.surroundings.clock,
       plan: { tries: writeTries, backoffMs: writeBackoffMs },
       onFenced: () => local.stop({ kind: 'fenced' }),
+      onSent: () => parts.streams.expect(run.runId),
       onStored: (stored) => tokens.release(stored),
     });
     const tokens = new OrderedTokens(hub, this.writes);

@@ -1,6 +1,7 @@
 import type { CancelAction, Fence, Run } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
 import type { EffectsRegistry } from '../effects/effects.ts';
+import type { Begun } from './admission.ts';
 
 /** Why a run of this process is told to end. */
 export type StopReason =
@@ -29,6 +30,8 @@ export class LocalRun {
   readonly order: number;
   /** Taken over from a dead holder, not admitted here. */
   readonly recovered: boolean;
+  /** Started with its admission: no earlier run of the thread is left, and none can come before it. */
+  readonly begun: Begun | null;
   phase: 'waiting' | 'running' | 'finalizing' | 'settled' = 'waiting';
   /** The row reads `interrupted`: leases are renewed with `allowInterrupted`. */
   superseded: boolean;
@@ -41,12 +44,20 @@ export class LocalRun {
   readonly #settled = Promise.withResolvers<void>();
   #reason: StopReason | null = null;
 
-  constructor(parts: { run: Run; fence: Fence; effects: EffectsRegistry; order: number; recovered: boolean }) {
+  constructor(parts: {
+    run: Run;
+    fence: Fence;
+    effects: EffectsRegistry;
+    order: number;
+    recovered: boolean;
+    begun?: Begun | null;
+  }) {
     this.run = parts.run;
     this.fence = parts.fence;
     this.effects = parts.effects;
     this.order = parts.order;
     this.recovered = parts.recovered;
+    this.begun = parts.begun ?? null;
     this.superseded = parts.run.status === 'interrupted';
   }
 

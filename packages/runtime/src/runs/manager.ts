@@ -12,7 +12,7 @@ import { EffectsRegistry } from '../effects/effects.ts';
 import type { LeaseKeeper } from '../leases/keeper.ts';
 import type { ClaimedRun } from '../leases/recovery.ts';
 import type { RunStreams } from '../stream/streams.ts';
-import { type Admissions, payloadHash, shuttingDown } from './admission.ts';
+import { type Admissions, type Begun, payloadHash, shuttingDown } from './admission.ts';
 import { cancelRun } from './cancel.ts';
 import { LocalRun } from './local-run.ts';
 import type { RunParts } from './ports.ts';
@@ -56,7 +56,7 @@ export class RunManager {
     const { threadId, userId, assistantId, request, metadata, idempotencyKey, onDisconnect, multitaskStrategy } = input;
     const thread = threadId ?? newId(random);
     return this.#admissions.inTurn(thread, async () => {
-      const { result, grantedAt, token } = await this.#admissions.admit({
+      const { result, grantedAt, token, begun } = await this.#admissions.admit({
         runId: newId(random),
         threadId: thread,
         userId,
@@ -80,7 +80,7 @@ export class RunManager {
         signal?.throwIfAborted();
         throw shuttingDown();
       }
-      this.#attach(result.run, fence, grantedAt, false);
+      this.#attach(result.run, fence, grantedAt, false, begun);
       void callHook(this.#parts, 'onAdmitted', () => this.#parts.hooks.onAdmitted?.(result.run));
       return result;
     });
@@ -138,10 +138,10 @@ export class RunManager {
     else void this.#parts.sweep();
   }
 
-  #attach(run: Run, fence: Fence, grantedAt: number, recovered: boolean): void {
+  #attach(run: Run, fence: Fence, grantedAt: number, recovered: boolean, begun: Begun | null = null): void {
     this.#order += 1;
     const effects = new EffectsRegistry(this.#parts.surroundings.clock, () => this.#keeper.check(fence));
-    const local = new LocalRun({ run, fence, effects, order: this.#order, recovered });
+    const local = new LocalRun({ run, fence, effects, order: this.#order, recovered, begun });
     this.#registry.add(local);
     this.#keeper.hold(fence, grantedAt, {
       allowInterrupted: () => local.superseded,

@@ -71,8 +71,7 @@ async function workToEnd(parts: WorkerParts, local: LocalRun, hub: TokenHub): Pr
     await parts.surroundings.probe.at('run.attached', { runId: run.runId });
     ending = local.recovered ? endingOfOrphan(run, parts.settings.maxAttempts) : null;
     if (ending === null) {
-      const head = await headBefore(parts, local);
-      const started = await startRow(parts, local, head);
+      const { head, ...started } = await begin(parts, local);
       run = started.run;
       if (started.outcome === 'cancelled') local.stop(stopOf(run));
       local.signal.throwIfAborted();
@@ -107,6 +106,20 @@ const stopOf = (run: Run): Parameters<LocalRun['stop']>[0] =>
   run.status === 'interrupted'
     ? { kind: 'superseded', action: run.cancelAction ?? 'interrupt' }
     : { kind: 'cancelled', action: run.cancelAction ?? 'interrupt' };
+
+/** The row of the run, started, and the state that it begins with. */
+async function begin(
+  parts: WorkerParts,
+  local: LocalRun,
+): Promise<{ readonly outcome: 'started' | 'cancelled'; readonly run: Run; readonly head: Head }> {
+  if (local.begun !== null) {
+    parts.keeper.check(local.fence);
+    if (local.fenced) throw heldElsewhere();
+    return { outcome: 'started', ...local.begun };
+  }
+  const head = await headBefore(parts, local);
+  return { ...(await startRow(parts, local, head)), head };
+}
 
 /** Waits for earlier runs and captures the state that they leave. Both are asked at once; a wait makes the state be asked again. */
 async function headBefore(parts: WorkerParts, local: LocalRun): Promise<Head> {
@@ -265,7 +278,7 @@ async function finalize(
     let unanswered = 0;
     const write = async () => {
       unanswered += 1;
-      const answer = await stores.runs.finalize({
+      const finalizing = stores.runs.finalize({
         fence: local.fence,
         status,
         error,
@@ -274,6 +287,8 @@ async function finalize(
         unlessCancelled: !cancel,
         now: clock.now(),
       });
+      if (stores.attempts !== undefined) parts.streams.expect(run.runId);
+      const answer = await finalizing;
       unanswered -= 1;
       return answer;
     };

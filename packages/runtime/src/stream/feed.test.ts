@@ -94,4 +94,37 @@ describe('the feed of a run', () => {
     await reading;
     expect(await readAll(s.feed, 1)).toEqual([2]);
   });
+
+  test('facts that were expected are there when their hint comes; more than was read is read', async () => {
+    const s = scene();
+    expect(await readAll(s.feed)).toEqual([]);
+    s.feed.expect();
+    expect(s.reads()).toBe(1);
+    s.feed.readers = 1;
+    s.append(3);
+    const gate = deferred();
+    s.hold(gate.promise);
+    s.feed.expect();
+    s.feed.expect();
+    expect(s.reads()).toBe(2);
+    s.feed.hint(3);
+    gate.resolve();
+    s.hold(null);
+    expect(await readAll(s.feed)).toEqual(upTo(3));
+    expect(s.reads()).toBe(2);
+    // The next read is made before one of two facts is there: its hint brings the other.
+    s.append(1);
+    s.hold(gate.promise);
+    s.feed.expect();
+    s.append(1);
+    s.feed.hint(4);
+    s.feed.hint(5);
+    expect(await readAll(s.feed, 3)).toEqual([4, 5]);
+    // A hint that does not say how far the log reaches is never taken as answered by a read before it.
+    const reads = s.reads();
+    s.feed.expect();
+    s.feed.hint();
+    expect(await readAll(s.feed, 5)).toEqual([]);
+    expect(s.reads()).toBe(reads + 2);
+  });
 });

@@ -32,6 +32,10 @@ export class RunFeed {
   #to: number;
   #hints = 1;
   #seenHints = 0;
+  /** The newest of the hints that did not say how far the log reaches. */
+  #vague = 1;
+  /** How far the log reaches, as hints told. */
+  #told = 0;
   #reading: Promise<void> | null = null;
   readers = 0;
 
@@ -49,10 +53,20 @@ export class RunFeed {
     return this.#to;
   }
 
-  /** The log may have grown. */
-  hint(): void {
+  /** The log may have grown, as far as `head` where that is known. */
+  hint(head: number | null = null): void {
     this.#hints += 1;
+    if (head === null) this.#vague = this.#hints;
+    else this.#told = Math.max(this.#told, head);
     this.bell.ring();
+  }
+
+  /**
+   * Facts are on their way to a store that carries out calls in their order: they are read right behind their write, so that its hint
+   * finds them here. A read that fails is made again by the reader that needs it.
+   */
+  expect(): void {
+    if (this.readers > 0) this.#fetch().catch(() => undefined);
   }
 
   async after(seq: number): Promise<Read> {
@@ -61,10 +75,7 @@ export class RunFeed {
     if (known.length > 0)
       return { facts: known, through: Math.max(this.#to, seq), exhausted: false, version: this.#seenHints };
     if (this.#seenHints < this.#hints) {
-      this.#reading ??= this.#fill().finally(() => {
-        this.#reading = null;
-      });
-      await this.#reading;
+      await this.#fetch();
       if (seq < this.#from) return this.#direct(seq);
     }
     return {
@@ -88,18 +99,27 @@ export class RunFeed {
     return { facts: page.facts, through: last?.seq ?? page.head, exhausted: false, version: this.#seenHints };
   }
 
+  #fetch(): Promise<void> {
+    this.#reading ??= this.#fill().finally(() => {
+      this.#reading = null;
+    });
+    return this.#reading;
+  }
+
   async #fill(): Promise<void> {
     const hints = this.#hints;
     const page = await this.#read(this.#to);
     const last = page.facts.at(-1);
+    if (last === undefined || last.seq >= page.head) {
+      // Hints that came meanwhile are answered as well, when all of them told of something that is on the page.
+      this.#seenHints = this.#vague <= hints && this.#told <= page.head ? this.#hints : hints;
+    }
     if (last === undefined) {
       this.#to = Math.max(this.#to, page.head);
-      this.#seenHints = hints;
       return;
     }
     this.#window.push(...page.facts);
     this.#to = last.seq;
-    if (last.seq >= page.head) this.#seenHints = hints;
     const surplus = this.#window.length - WINDOW;
     if (surplus > 0) {
       this.#from = this.#window[surplus - 1]?.seq ?? this.#from;

@@ -159,6 +159,11 @@ export class RunStreams {
     };
   }
 
+  /** Facts of a run are on their way to a store that carries out calls in their order: its readers get them right behind. */
+  expect(runId: string): void {
+    this.#channels.get(runId)?.feed?.expect();
+  }
+
   readersOf(runId: string): number {
     return this.#channels.get(runId)?.feed?.readers ?? 0;
   }
@@ -224,7 +229,7 @@ export class RunStreams {
     for (const runId of runs) {
       const channel = this.#channels.get(runId);
       channel?.hub?.noteHead(head);
-      channel?.feed?.hint();
+      channel?.feed?.hint(head);
     }
   }
 }

@@ -22,6 +22,8 @@ export interface WriteQueueParts {
   readonly plan: RetryPlan;
   /** The right of the attempt is lost: a write was answered `fenced`. Called once. */
   readonly onFenced: () => void;
+  /** Writes were handed to a store that carries out calls in their order. */
+  readonly onSent?: () => void;
   /** Writes up to the `done`-th are stored. */
   readonly onStored: (done: number) => void;
 }
@@ -176,7 +178,11 @@ export class WriteQueue {
     const { attempts, checkpoints, journal } = this.#parts.stores;
     const [first] = writes;
     if (first === undefined) return [];
-    if (attempts !== undefined) return attempts.write(writes);
+    if (attempts !== undefined) {
+      const answers = attempts.write(writes);
+      this.#parts.onSent?.();
+      return answers;
+    }
     switch (first.kind) {
       case 'put':
         return [await checkpoints.put(first.input)];

@@ -91,6 +91,57 @@ export function attemptStoreContract(name: string, factory: StoresFactory): void
       expect(await s.a.journal.unfinished('thread')).toEqual([]);
     });
 
+    const beginning = (s: Scene, { runId, token }: Fence) =>
+      storeOf(s).begin({ fence: { runId, token }, threadId: 'thread', now: T0 });
+
+    test('an admitted run begins at the head of its thread; sent behind the admission, it finds it', async () => {
+      const s = await scene();
+      const first = await s.admit();
+      expect(await beginning(s, first.fence)).toMatchObject({
+        outcome: 'begun',
+        run: { runId: first.run.runId, status: 'running', attempt: 1, checkpointBefore: '' },
+        head: null,
+      });
+      await storeOf(s).write([put(first.fence, 1)]);
+      await s.finalize(first.fence, 'success');
+
+      const admission = s.admission();
+      const fence = { runId: admission.runId, token: admission.token };
+      const [admitted, begun] = await Promise.all([s.a.runs.admit(admission), beginning(s, fence)]);
+      expect(admitted).toMatchObject({ outcome: 'admitted', run: { status: 'pending', attempt: 0 } });
+      expect(begun).toMatchObject({
+        outcome: 'begun',
+        run: { status: 'running', attempt: 1, checkpointBefore: idOf(1) },
+        head: { checkpointId: idOf(1) },
+      });
+      expect(await s.a.runs.get(admission.runId)).toMatchObject({ status: 'running', checkpointBefore: idOf(1) });
+      const mine = (await s.history()).filter((line) => line.includes(admission.runId));
+      expect(mine.map((line) => line.replace(`${admission.runId} `, ''))).toEqual(['pending 0', 'running 1']);
+    });
+
+    test('nothing begins beside another run, without an admission, after a cancel, twice, or under another token', async () => {
+      const s = await scene();
+      const notNow = { outcome: 'not_now' };
+      expect(await beginning(s, { runId: 'nobody', token: 'token' })).toEqual(notNow);
+      const older = await s.running();
+      const newer = await s.admit({ multitaskStrategy: 'interrupt' });
+      // The older one has been superseded, but its holder may still write.
+      expect(await beginning(s, newer.fence)).toEqual(notNow);
+      await s.finalize(older.fence, 'interrupted');
+      expect(await beginning(s, { ...newer.fence, token: 'another' })).toEqual(notNow);
+      await s.a.runs.requestCancel({ runId: newer.run.runId, action: 'interrupt', now: T0 });
+      const before = await s.history();
+      expect(await beginning(s, newer.fence)).toEqual(notNow);
+      expect(await s.history()).toEqual(before);
+      expect(await s.a.runs.get(newer.run.runId)).toMatchObject({ status: 'pending', attempt: 0 });
+      await s.finalize(newer.fence, 'interrupted');
+
+      const last = await s.admit();
+      expect(await beginning(s, last.fence)).toMatchObject({ outcome: 'begun' });
+      expect(await beginning(s, last.fence)).toEqual(notNow);
+      expect(await s.a.runs.get(last.run.runId)).toMatchObject({ status: 'running', attempt: 1 });
+    });
+
     test('a stale fence changes nothing', async () => {
       const s = await scene();
       const { run, fence } = await s.running();
