@@ -153,6 +153,10 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     settings: {
       instanceId: openStores.identity.instanceId,
       crashPolicy: settings.runs.crashPolicy,
+      leaseMs: settings.runs.leaseMs,
+      graceMs: settings.runs.graceMs,
+      // Two renewals may be missed.
+      beatMs: settings.runs.leaseMs / 3,
       maxRecursionLimit: settings.maxRecursionLimit,
       runTimeoutMs: settings.runs.timeoutMs,
       ...(settings.runs.maxActive === null ? {} : { maxActiveRuns: settings.runs.maxActive }),

@@ -131,6 +131,12 @@ export const configSchema = section({
   }).optional(),
   /** With Postgres: what carries hints and tokens between instances. */
   stream_bridge: section({ type: text.optional(), redis_url: text.nullish() }).nullish(),
+  /** `heartbeat_enabled` is always on here. */
+  run_ownership: section({
+    lease_seconds: seconds(5, 3600).optional(),
+    grace_seconds: seconds(1, 600).optional(),
+    heartbeat_enabled: yes.optional(),
+  }).nullish(),
   uploads: section({
     max_files: count('files', 1, 1000).optional(),
     max_file_size: count('bytes', 1, 100 * GIB).optional(),
@@ -223,8 +229,6 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'run_events',
   'scheduler',
   'mcp_tasks',
-  'run_ownership',
-  'stream_bridge',
   'dedupe_storage',
   'channel_connections',
   'channels',

@@ -45,6 +45,9 @@ export interface Settings {
     readonly crashPolicy: 'resume' | 'error';
     readonly maxActive: number | null;
     readonly timeoutMs: number | null;
+    /** How long a process keeps a run without confirming it, and what others wait on top: the budget for differences of clocks. */
+    readonly leaseMs: number;
+    readonly graceMs: number;
     /** How long active runs may go on after a stop was asked for. */
     readonly drainMs: number;
   };
@@ -158,6 +161,8 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
       crashPolicy: config.runs?.crash_policy ?? 'resume',
       maxActive: config.runs?.max_active ?? null,
       timeoutMs: config.runs?.timeout == null ? null : config.runs.timeout * 1000,
+      leaseMs: (config.run_ownership?.lease_seconds ?? 12) * 1000,
+      graceMs: (config.run_ownership?.grace_seconds ?? 3) * 1000,
       drainMs: (config.runs?.drain_timeout ?? 10) * 1000,
     },
     server,
