@@ -11,7 +11,7 @@ import {
   Subagents,
   webTools,
 } from '@reindeer/agent';
-import type { SandboxProvider, Surroundings } from '@reindeer/protocol';
+import type { SandboxLeases, SandboxProvider, Surroundings } from '@reindeer/protocol';
 import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
 import type { Agents } from './compose.ts';
 import { DEMO_USE } from './config/models.ts';
@@ -33,11 +33,12 @@ export function warmUp(): void {
 export async function createAgents(parts: {
   settings: Settings;
   sandboxes: SandboxProvider;
+  leases: SandboxLeases;
   surroundings: Surroundings;
   variables: Variables;
   resources: Resources;
 }): Promise<Agents> {
-  const { settings, sandboxes, surroundings, variables, resources } = parts;
+  const { settings, sandboxes, leases, surroundings, variables, resources } = parts;
   warmUp();
   const { clock, logger } = surroundings;
   const models = createModelRegistry({
@@ -56,6 +57,7 @@ export async function createAgents(parts: {
     tools: webTools({ settings: settings.tools.web, documents, environment: variables, logger }),
     subagents,
     sandboxes,
+    leases,
     surroundings,
     settings: {
       approvals: settings.approvals,

@@ -19,7 +19,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true, force: true }));
 
-const ORDER = ['database', 'sandboxes', 'connections', 'agents', 'runs', 'intake'];
+const ORDER = ['database', 'sandboxes', 'mcp', 'connections', 'agents', 'runs', 'intake'];
 
 async function setUp(port = 0) {
   const steps: string[] = [];
@@ -45,8 +45,8 @@ async function setUp(port = 0) {
 
 describe('the composition', () => {
   test(
-    'starts in order and stops in reverse: runs before sandboxes, sandboxes before the database',
-    verifies('GW-08', 'GW-11', 'GW-15'),
+    'starts in order and stops in reverse: runs before MCP sessions, those before sandboxes, sandboxes before the database',
+    verifies('GW-08', 'GW-10', 'GW-11', 'GW-15'),
     async () => {
       const { steps, lifecycle, options } = await setUp();
       const composed = await compose(options);
@@ -92,6 +92,7 @@ describe('the composition', () => {
     await expect(compose({ ...options, agents: () => Promise.reject(fault) })).rejects.toBe(fault);
     expect(steps.filter((step) => step.startsWith('Stopped'))).toEqual([
       'Stopped connections',
+      'Stopped mcp',
       'Stopped sandboxes',
       'Stopped database',
     ]);

@@ -3,12 +3,13 @@ import {
   type GraphFactory,
   ReindeerError,
   type RunService,
+  type SandboxLeases,
   type SandboxProvider,
   type Surroundings,
   type ThreadService,
 } from '@reindeer/protocol';
 import { createRuntime, type Runtime } from '@reindeer/runtime';
-import { createSandboxProvider } from '@reindeer/sandbox';
+import type { ContainerProviderFactory } from '@reindeer/sandbox';
 import { accessToken, startUrl } from './access.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
@@ -16,13 +17,16 @@ import { loadPage, NO_PAGE } from './http/page.ts';
 import type { HttpParts, ModelView } from './http/parts.ts';
 import { type HttpServer, listen } from './http/server.ts';
 import type { Lifecycle } from './life/lifecycle.ts';
+import { type SessionPool, sessionsStep } from './life/sandbox-steps.ts';
 import type { Resources } from './resources.ts';
-import { sandboxSettings } from './sandbox-settings.ts';
+import { type Exit, type StartedSandboxes, sandboxesBoundMs, startSandboxes } from './sandboxes/start.ts';
 
 /** The agent side: which graphs there are and which models they may use. */
 export interface Agents {
   readonly graphs: ReadonlyMap<string, GraphFactory>;
   readonly models: readonly ModelView[];
+  /** Sessions with MCP servers; closed when no run can use them any more, before the sandboxes. */
+  readonly sessions?: SessionPool;
   /** Stops what of them runs on after the runs have ended, and waits for it; answers the names of what still runs. */
   drain?(timeoutMs: number): Promise<readonly string[]>;
 }
@@ -38,10 +42,14 @@ export interface ComposeOptions {
   readonly agents: (parts: {
     settings: Settings;
     sandboxes: SandboxProvider;
+    leases: SandboxLeases;
     surroundings: Surroundings;
     variables: Variables;
     resources: Resources;
   }) => Agents | Promise<Agents>;
+  /** Makes the provider of containers, where the settings ask for one. */
+  readonly containers?: ContainerProviderFactory;
+  readonly exit?: Exit;
   /** Open the port. `reindeer run` works without. */
   readonly serve: boolean;
 }
@@ -54,6 +62,7 @@ export interface Composed {
   readonly runs: RunService;
   readonly threads: ThreadService;
   readonly sandboxes: SandboxProvider;
+  readonly sandboxParts: StartedSandboxes;
   readonly stores: OpenStores;
   readonly runtime: Runtime;
   readonly agents: Agents;
@@ -75,7 +84,7 @@ const BOUND = {
   runsAfterDrain: 8_000,
   agents: 3_000,
   http: 6_000,
-  sandboxes: 20_000,
+  mcp: 10_000,
   database: 20_000,
 } as const;
 /** Readers get this long to take the end of their streams after the last run has ended. */
@@ -83,12 +92,15 @@ const HTTP_GRACE_MS = 5_000;
 
 /** Longest time that a whole stop may take; the process leaves with a non-zero code after it. */
 export const hardDeadlineMs = (settings: Settings): number =>
-  settings.runs.drainMs + Object.values(BOUND).reduce((sum, bound) => sum + bound, 0) + 1_000;
+  settings.runs.drainMs +
+  sandboxesBoundMs(settings) +
+  Object.values(BOUND).reduce((sum, bound) => sum + bound, 0) +
+  1_000;
 
 /**
- * Builds the parts in order: data-folder lock and database, sandbox provider, agents, runtime with recovery, HTTP. They stop in
- * reverse: no new work, drain of the runs, end of the streams, sandboxes, database. Nothing is admitted before recovery has
- * run (GW-06), and runs are drained before what they need is closed (GW-08, GW-11).
+ * Builds the parts in order: data-folder lock and database, sandbox provider with its ownership store, agents, runtime with recovery,
+ * HTTP. They stop in reverse: no new work, drain of the runs, end of the streams, MCP sessions, sandboxes, database. Nothing is admitted
+ * before recovery has run (GW-06), and runs are drained before what they need is closed (GW-08, GW-10, GW-11).
  */
 export async function compose(options: ComposeOptions): Promise<Composed> {
   const { settings, surroundings, lifecycle, variables } = options;
@@ -106,21 +118,17 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
   });
   const openStores = acquired<OpenStores>(stores);
 
-  let sandboxes: SandboxProvider | null = null;
-  await lifecycle.start({
-    name: 'sandboxes',
-    boundMs: BOUND.sandboxes,
-    start: async () => {
-      sandboxes = await createSandboxProvider({
-        settings: sandboxSettings(settings),
-        home: settings.home,
-        surroundings,
-        environment: variables,
-      });
-    },
-    stop: async () => await sandboxes?.shutdown(),
+  const { containers, exit } = options;
+  const sandboxParts = await startSandboxes(lifecycle, {
+    settings,
+    surroundings,
+    variables,
+    containers,
+    ...(exit === undefined ? {} : { exit }),
   });
-  const provider = acquired<SandboxProvider>(sandboxes);
+  const { provider, leases, prewarming } = sandboxParts;
+  let sessions: SessionPool | null = null;
+  await lifecycle.start(sessionsStep(() => sessions));
 
   let server: HttpServer | null = null;
   // Registered before the runs, so that streams stay open until the drain has ended and readers learn the outcome.
@@ -134,8 +142,16 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
   const agents = await inside(
     lifecycle,
     async () =>
-      await options.agents({ settings, sandboxes: provider, surroundings, variables, resources: options.resources }),
+      await options.agents({
+        settings,
+        sandboxes: provider,
+        leases,
+        surroundings,
+        variables,
+        resources: options.resources,
+      }),
   );
+  sessions = agents.sessions ?? null;
   // Ends after the runs and before their sandboxes: a sub-agent may go on closing when its run has ended (SA-08).
   await lifecycle.start({
     name: 'agents',
@@ -161,7 +177,11 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       runTimeoutMs: settings.runs.timeoutMs,
       ...(settings.runs.maxActive === null ? {} : { maxActiveRuns: settings.runs.maxActive }),
     },
-    hooks: { onThreadDeleting: (thread) => provider.removeThread(thread) },
+    hooks: {
+      // Only runs that were admitted: one that is refused starts nothing.
+      onAdmitted: (run) => prewarming?.admitted(run),
+      onThreadDeleting: (thread) => provider.removeThread(thread),
+    },
     // Only where there can be other instances.
     ...('relay' in openStores ? { relay: openStores.relay } : {}),
   });
@@ -231,6 +251,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       // Readiness falls and admissions are refused at once; the runtime refuses as well when its turn comes (GW-20).
       intake.ready = false;
       intake.stopping = true;
+      prewarming?.stop();
     },
   });
 
@@ -239,6 +260,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     runs: runtime.runs,
     threads: runtime.threads,
     sandboxes: provider,
+    sandboxParts,
     stores: openStores,
     runtime,
     agents,

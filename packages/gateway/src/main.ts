@@ -1,3 +1,4 @@
+import { ShutdownOwnership } from '@reindeer/protocol';
 import { program } from './command/program.ts';
 import { VERSION } from './version.ts';
 
@@ -17,6 +18,7 @@ const code = await program(
     },
     interactive: process.stderr.isTTY === true,
     process,
+    shutdownOwnership: new ShutdownOwnership(),
     exit: (exitCode) => process.exit(exitCode),
     entry: import.meta.url,
     version: VERSION,

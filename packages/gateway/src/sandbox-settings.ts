@@ -1,22 +1,57 @@
-import type { LifecycleSettings, SandboxSettings } from '@reindeer/sandbox';
+import type { ContainerSettings, LifecycleSettings, SandboxSettings } from '@reindeer/sandbox';
 import type { Settings } from './config/settings.ts';
 
 /** What the operator set below `sandbox:`, in the provider's own spelling and units. */
 export function sandboxSettings({ sandbox }: Settings): Partial<SandboxSettings> {
   const defined = <K extends string, V>(key: K, value: V | undefined) => (value === undefined ? {} : { [key]: value });
   return {
-    use: sandbox.provider,
+    use: sandbox.provider === 'local' ? 'local' : 'bubblewrap',
     ...defined('allowHostBash', sandbox.allow_host_bash),
     ...defined(
       'bashCommandTimeoutMs',
       sandbox.bash_command_timeout === undefined ? undefined : sandbox.bash_command_timeout * 1000,
     ),
-    ...defined('network', sandbox.network),
+    ...defined('network', sandbox.network === 'bridge' ? undefined : sandbox.network),
     ...defined('memoryBytes', sandbox.memory_limit),
     ...defined('processes', sandbox.pids_limit),
     ...defined('diskBytes', sandbox.disk_limit),
     ...defined('maxCommands', sandbox.max_commands),
     ...defined('environment', sandbox.environment),
+  };
+}
+
+const MIB = 1024 * 1024;
+/** What a new container must find available on this machine, unless the operator says otherwise. */
+const MEMORY_RESERVE = 256 * MIB;
+
+/** The same for containers. */
+export function containerSettings({ sandbox }: Settings): Partial<ContainerSettings> {
+  const defined = <K extends string, V>(key: K, value: V | null | undefined) => (value == null ? {} : { [key]: value });
+  return {
+    ...defined('image', sandbox.image),
+    ...defined('port', sandbox.port),
+    ...defined('containerPrefix', sandbox.container_prefix),
+    ...defined('engineSocket', sandbox.engine_socket),
+    ...defined('bindHost', sandbox.bind_host),
+    ...defined('network', sandbox.network === 'host' ? undefined : sandbox.network),
+    ...defined('memoryBytes', sandbox.memory_limit),
+    ...defined('cpus', sandbox.cpus),
+    ...defined('processes', sandbox.pids_limit),
+    ...defined('diskBytes', sandbox.disk_limit),
+    ...defined(
+      'bashCommandTimeoutMs',
+      sandbox.bash_command_timeout === undefined ? undefined : sandbox.bash_command_timeout * 1000,
+    ),
+    ...defined('maxCommands', sandbox.max_commands),
+    ...defined('environment', sandbox.environment),
+    ...defined(
+      'mounts',
+      sandbox.mounts?.map(({ host_path, container_path, read_only }) => ({
+        hostPath: host_path,
+        containerPath: container_path,
+        ...defined('readOnly', read_only),
+      })),
+    ),
   };
 }
 
@@ -32,5 +67,6 @@ export function sandboxLifecycleSettings({ sandbox, sandboxOwnership }: Settings
     ...defined('overflow', sandbox.overflow_policy),
     ...defined('acquireTimeoutMs', milliseconds(sandbox.acquire_timeout)),
     ...defined('burstLimit', sandbox.burst_limit),
+    memoryReserveBytes: sandbox.memory_reserve ?? MEMORY_RESERVE,
   };
 }

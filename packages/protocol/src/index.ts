@@ -1,5 +1,6 @@
 export * from './batch.ts';
 export * from './batch-machine.ts';
+export * from './batch-service.ts';
 export * from './cursor.ts';
 export * from './errors.ts';
 export * from './facts.ts';
@@ -16,4 +17,5 @@ export * from './sandbox-lifecycle.ts';
 export * from './sandbox-machine.ts';
 export * from './sandbox-ownership.ts';
 export * from './service.ts';
+export * from './shutdown-ownership.ts';
 export * from './stores.ts';

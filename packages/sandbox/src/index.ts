@@ -8,7 +8,7 @@ export { type CreateSandboxProvider, createSandboxProvider } from './create.ts';
 export { IGNORED_FOLDERS } from './files/search.ts';
 export { safeUserId } from './identity.ts';
 export { KeyedLock } from './keyed-lock.ts';
-export { type ExitParts, type ExitProcess, ShutdownOwnership, stopWithProcess } from './lifecycle/exit.ts';
+export { type ExitParts, type ExitProcess, stopWithProcess } from './lifecycle/exit.ts';
 export { type HeldProvider, ProviderHolder } from './lifecycle/holder.ts';
 export { createLifecycleProvider } from './lifecycle/index.ts';
 export { MemoryLeases, type MemoryOwnershipOptions, MemoryOwnershipStore } from './lifecycle/ownership/memory-store.ts';

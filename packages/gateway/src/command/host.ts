@@ -1,5 +1,7 @@
 import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { ShutdownOwnership } from '@reindeer/protocol';
+import type { ExitProcess } from '@reindeer/sandbox';
 import type { Variables } from '../config/substitute.ts';
 import type { ProcessEvents } from '../life/signals.ts';
 
@@ -13,7 +15,9 @@ export interface Host {
   say(text: string): void;
   /** Is standard error a terminal? */
   readonly interactive: boolean;
-  readonly process: ProcessEvents;
+  readonly process: ProcessEvents & ExitProcess;
+  /** Who stops the sandboxes when this process is told to end. */
+  readonly shutdownOwnership: ShutdownOwnership;
   exit(code: number): void;
   /** `import.meta.url` of the entry. */
   readonly entry: string;

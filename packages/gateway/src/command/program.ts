@@ -21,9 +21,9 @@ export async function program(host: Host, words: readonly string[]): Promise<num
     requireNode(host);
     switch (command.name) {
       case 'serve':
-        return await (await import('./serve.ts')).serve(host, command);
+        return await owning(host, async () => (await import('./serve.ts')).serve(host, command));
       case 'run':
-        return await (await import('./run.ts')).run(host, command);
+        return await owning(host, async () => (await import('./run.ts')).run(host, command));
       case 'doctor':
         return await (await import('./doctor.ts')).doctor(host, command);
       case 'backup':
@@ -35,6 +35,19 @@ export async function program(host: Host, words: readonly string[]): Promise<num
     const text = known ? error.message : error instanceof Error ? (error.stack ?? error.message) : String(error);
     host.say(`reindeer: ${maskText(text)}\n`);
     return known && error.code === 'bad_request' ? EXIT.usage : EXIT.failed;
+  }
+}
+
+/**
+ * Declares, before anything is loaded that could make a provider, that sandboxes are stopped by the command's own stop: after its runs
+ * have ended. Withdrawn whatever happens.
+ */
+async function owning(host: Host, command: () => Promise<number>): Promise<number> {
+  const withdraw = host.shutdownOwnership.declare();
+  try {
+    return await command();
+  } finally {
+    withdraw();
   }
 }
 

@@ -95,6 +95,7 @@ export function start(host: Host, prepared: Prepared, session: Session, serve: b
     resources: resourcesOf(host.entry),
     version: host.version,
     variables: prepared.loaded.variables,
+    exit: { process: host.process, ownership: host.shutdownOwnership },
     agents: createAgents,
     serve,
   });

@@ -143,7 +143,7 @@ describe('mistakes', () => {
     expect(error.message.split('\n')).toEqual([
       expect.stringMatching(/line 1: log_level must be one of: debug, info, warning/),
       expect.stringMatching(/line 7: models\.0\.name must be text/),
-      expect.stringMatching(/line 5: sandbox\.network must be one of: none, host/),
+      expect.stringMatching(/line 5: sandbox\.network must be one of: none, host, bridge/),
       expect.stringMatching(/line 3: server\.port must be from 0 to 65535/),
     ]);
   });
@@ -259,6 +259,16 @@ describe('settings', () => {
     for (const name of ['deerflow.community.aio_sandbox:AioSandboxProvider', 'container']) {
       await write(`sandbox:\n  use: ${name}\n  container_prefix: mine\n`);
       expect((await settings()).sandbox).toMatchObject({ provider: 'container', container_prefix: 'mine' });
+    }
+    for (const [use, network] of [
+      ['container', 'host'],
+      ['bubblewrap', 'bridge'],
+    ]) {
+      await write(`sandbox:\n  use: ${use}\n  network: ${network}\n`);
+      await expect(settings()).rejects.toMatchObject({
+        code: 'configuration',
+        message: expect.stringContaining(`sandbox.network: ${network}`),
+      });
     }
     await write('sandbox:\n  use: bublewrap\n');
     await expect(settings()).rejects.toMatchObject({ message: expect.stringContaining('Did you mean "bubblewrap"') });

@@ -87,7 +87,7 @@ export const configSchema = section({
   sandbox: section({
     use: text.optional(),
     allow_host_bash: yes.optional(),
-    network: oneOf(['none', 'host']).optional(),
+    network: oneOf(['none', 'host', 'bridge']).optional(),
     bash_command_timeout: seconds(1, 86_400).optional(),
     bash_output_max_chars: count('characters', 100, 10_000_000).optional(),
     read_file_output_max_chars: count('characters', 100, 10_000_000).optional(),

@@ -137,6 +137,8 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
   const { config, variables, root } = loaded;
   const home = resolve(root, variables.REINDEER_HOME ?? '.reindeer');
   const server = serverOf(loaded, line);
+  const provider = providerOf(config.sandbox?.use);
+  checkNetwork(provider, config.sandbox?.network);
   return {
     home,
     databaseFolder:
@@ -144,8 +146,8 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     postgres: postgresOf(loaded),
     logLevel: LEVELS[config.log_level ?? 'info'],
     models: modelsOf(config, variables),
-    sandbox: { ...config.sandbox, provider: providerOf(config.sandbox?.use) },
-    sandboxOwnership: ownershipOf(loaded, providerOf(config.sandbox?.use)),
+    sandbox: { ...config.sandbox, provider },
+    sandboxOwnership: ownershipOf(loaded, provider),
     title: config.title ?? {},
     subagents: subagentsOf(config.subagents),
     tools: toolsOf(config),
@@ -178,6 +180,20 @@ function providerOf(use: string | undefined): SandboxProviderName {
       `sandbox.use: there is no sandbox provider "${use}" in this version.${didYouMean(use, SANDBOX_PROVIDERS)} Use one of: ${SANDBOX_PROVIDERS.join(', ')}.`,
     );
   return found;
+}
+
+/** Which networks each provider can give to its commands. */
+function checkNetwork(provider: SandboxProviderName, network: 'none' | 'host' | 'bridge' = 'none'): void {
+  if (provider === 'container' && network === 'host')
+    throw new ReindeerError(
+      'configuration',
+      'sandbox.network: host is not possible with sandbox.use: container. Use none, or bridge for the internet without this machine.',
+    );
+  if (provider !== 'container' && network === 'bridge')
+    throw new ReindeerError(
+      'configuration',
+      `sandbox.network: bridge is only possible with sandbox.use: container. With ${provider} use none or host.`,
+    );
 }
 
 function ownershipOf({ config, variables }: LoadedConfig, provider: SandboxProviderName): OwnershipSettings {

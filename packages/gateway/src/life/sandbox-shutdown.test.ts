@@ -1,12 +1,11 @@
 import { EventEmitter } from 'node:events';
-import type { SandboxLifecycle } from '@reindeer/protocol';
+import { type SandboxLifecycle, ShutdownOwnership } from '@reindeer/protocol';
 import {
   createLifecycleProvider,
   type HeldProvider,
   MemoryOwnershipStore,
   ProviderHolder,
   SharedLeases,
-  ShutdownOwnership,
   stopWithProcess,
 } from '@reindeer/sandbox';
 import { deferred, flush, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';

@@ -105,14 +105,22 @@ export class Acquires {
     }
   }
 
-  /** Publishes and tracks a container that this acquire has started; takes it back when that fails. */
-  async created(identity: SandboxIdentity, info: SandboxInfo): Promise<SandboxClient | 'being_destroyed'> {
+  /**
+   * Publishes and tracks a container that this acquire has started; takes it back when that fails.
+   *
+   * @param askedAt monotonic milliseconds at which it was asked for
+   */
+  async created(
+    identity: SandboxIdentity,
+    info: SandboxInfo,
+    askedAt: number,
+  ): Promise<SandboxClient | 'being_destroyed'> {
     const { table, claims } = this.#core;
     const { id } = info;
     const client = this.#connect(info, identity);
     const giveUp = async (why: 'being_destroyed' | 'unknown'): Promise<void> => {
       table.closeLater(client);
-      await this.#stops.rollBack(info, why);
+      await this.#stops.rollBack(info, why, askedAt);
     };
     let published: 'published' | 'being_destroyed';
     try {
@@ -166,11 +174,12 @@ export class Acquires {
     await takeRoom(this.#core, this.#stops, id, signal);
     try {
       for (let round = 1; ; round += 1) {
+        const askedAt = table.now;
         const { outcome, info } = await backend.create({ id, ...identity });
         const withinMs = outcome === 'created' ? settings.readyMs : settings.discoveredReadyMs;
         if (await this.#ready(info, withinMs, signal)) {
           return outcome === 'created'
-            ? as('create', await this.created(identity, info))
+            ? as('create', await this.created(identity, info, askedAt))
             : as('discover', await this.discovered(identity, info));
         }
         const discarded = await this.#stops.discardUnready(info);

@@ -2,6 +2,9 @@ import { type OwnershipStore, ReindeerError, type Surroundings } from '@reindeer
 import type { Meters } from './meters.ts';
 import type { SandboxTable } from './table.ts';
 
+/** Claims whose answers came too late, before nobody can tell. */
+const CLAIM_TRIES = 3;
+
 /**
  * What this instance asks its ownership store, with the policy for "cannot tell" beside each question (`core.md` 2.19): closed where
  * something would be handed out, stopped or adopted; open where a sandbox is only kept.
@@ -11,12 +14,15 @@ export class Claims {
   readonly #table: SandboxTable;
   readonly #surroundings: Surroundings;
   readonly #meters: Meters;
+  readonly #ttlMs: number;
 
-  constructor(store: OwnershipStore, table: SandboxTable, surroundings: Surroundings, meters: Meters) {
+  /** @param ttlMs time to live of what the store grants, in milliseconds */
+  constructor(store: OwnershipStore, table: SandboxTable, surroundings: Surroundings, meters: Meters, ttlMs: number) {
     this.#store = store;
     this.#table = table;
     this.#surroundings = surroundings;
     this.#meters = meters;
+    this.#ttlMs = ttlMs;
   }
 
   get seesPeers(): boolean {
@@ -44,9 +50,17 @@ export class Claims {
     return taken ? 'published' : 'being_destroyed';
   }
 
-  /** May this instance stop it? Only when granted: a store that cannot tell is no permission (SB-28). */
+  /**
+   * May this instance stop it? Only when granted: a store that cannot tell is no permission (SB-28). Nor is a marker that may have run out
+   * before its answer was heard, since this process was stopped meanwhile: it is asked for again.
+   */
   async claimForDestroy(id: string): Promise<'granted' | 'refused' | 'unknown'> {
-    return this.#claim(id, true);
+    for (let tries = 0; tries < CLAIM_TRIES; tries += 1) {
+      const asked = this.#table.now;
+      const claim = await this.#claim(id, true);
+      if (claim !== 'granted' || this.#table.now - asked < this.#ttlMs / 2) return claim;
+    }
+    return 'unknown';
   }
 
   /** May this instance adopt it? A store that cannot tell counts as no. */

@@ -1,8 +1,8 @@
 import { EventEmitter } from 'node:events';
-import { NO_LOG } from '@reindeer/protocol';
+import { NO_LOG, ShutdownOwnership } from '@reindeer/protocol';
 import { deferred, flush, verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
-import { ShutdownOwnership, stopWithProcess } from './exit.ts';
+import { stopWithProcess } from './exit.ts';
 
 function setUp() {
   const killed: string[] = [];

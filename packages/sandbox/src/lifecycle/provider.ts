@@ -20,7 +20,7 @@ import { each, Maintenance } from './maintenance.ts';
 import { availableMemory } from './memory.ts';
 import { Meters } from './meters.ts';
 import type { Core, LifecycleParts, ThreadStorage } from './parts.ts';
-import { checkLifecycleSettings, DEFAULT_LIFECYCLE_SETTINGS, STORE_OPERATION_MS } from './settings.ts';
+import { checkLifecycleSettings, DEFAULT_LIFECYCLE_SETTINGS, graceMs, STORE_OPERATION_MS } from './settings.ts';
 import { Stops } from './stops.ts';
 import { SandboxTable } from './table.ts';
 import { TeardownLeases } from './teardown.ts';
@@ -58,7 +58,7 @@ export class LifecycleProvider implements SandboxLifecycle {
     this.#storage = parts.storage;
     this.#core = {
       table,
-      claims: new Claims(ownership, table, surroundings, meters),
+      claims: new Claims(ownership, table, surroundings, meters, graceMs(settings)),
       teardowns: new TeardownLeases({
         store: ownership,
         surroundings,

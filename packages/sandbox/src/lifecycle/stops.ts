@@ -1,5 +1,6 @@
 import type { ReserveCondition, SandboxInfo } from '@reindeer/protocol';
 import type { Core } from './parts.ts';
+import { graceMs } from './settings.ts';
 
 export type StopOutcome =
   | 'destroyed'
@@ -94,16 +95,21 @@ export class Stops {
   /**
    * Takes back a container that this instance has just started and could not publish (SB-11, SB-13). `being_destroyed`: a marker
    * stands on the id, so nobody can have been given it. `unknown`: the store could not answer; stopped as well, unless it answers by
-   * now that a peer has found and taken it. The one stop that may run without a marker. Never rejects.
+   * now that a peer has found and taken it. This is the one stop that may begin without a marker, so only soon after the start: later
+   * a peer may have adopted the container, and it is left to reconciliation. The marker is claimed as soon as the store answers. Never
+   * rejects.
+   *
+   * @param askedAt monotonic milliseconds at which the container was asked for
    */
-  async rollBack(info: SandboxInfo, why: 'being_destroyed' | 'unknown'): Promise<StopOutcome> {
-    const { claims, teardowns } = this.#core;
+  async rollBack(info: SandboxInfo, why: 'being_destroyed' | 'unknown', askedAt: number): Promise<StopOutcome> {
+    const { claims, teardowns, table, settings } = this.#core;
     return this.#reserved(info.id, { kind: 'untracked' }, async () => {
       try {
-        const claim = why === 'unknown' ? await claims.claimForDestroy(info.id) : 'unknown';
+        const claim = why === 'unknown' ? await claims.claimForDestroy(info.id) : null;
         if (claim === 'refused') return 'refused';
-        if (claim === 'granted') await teardowns.hold(info, () => this.#stop(info));
-        else await this.#stop(info);
+        if (claim === 'unknown' && table.now - askedAt >= graceMs(settings)) return 'refused';
+        if (claim === null) await this.#stop(info);
+        else await teardowns.hold(info, () => this.#stop(info));
       } catch (error) {
         this.#failed(info.id, error);
         return 'failed';

@@ -53,7 +53,7 @@ export function coreScene(
   const meters = new Meters();
   const core: Core = {
     table,
-    claims: new Claims(store.target, table, surroundings, meters),
+    claims: new Claims(store.target, table, surroundings, meters, graceMs(settings)),
     teardowns: new TeardownLeases({
       store: store.target,
       surroundings,

@@ -1,0 +1,98 @@
+import { openPostgresOwnership } from '@reindeer/database';
+import {
+  type OwnershipStore,
+  ReindeerError,
+  type SandboxLifecycle,
+  type SandboxProvider,
+  type Surroundings,
+} from '@reindeer/protocol';
+import {
+  type ContainerProviderFactory,
+  createSandboxProvider,
+  leaseTtlMs,
+  newOwnerId,
+  openOwnershipStore,
+} from '@reindeer/sandbox';
+import type { Settings } from '../config/settings.ts';
+import type { Variables } from '../config/substitute.ts';
+import { containerSettings, sandboxLifecycleSettings, sandboxSettings } from '../sandbox-settings.ts';
+
+/** The provider of this process. */
+export interface OpenedSandboxes {
+  readonly provider: SandboxProvider;
+  /** The same, where sandboxes live between turns; null where they last as long as a command. */
+  readonly lifecycle: SandboxLifecycle | null;
+  /** Whose name stands in the ownership store; null without one. */
+  readonly ownerId: string | null;
+  shutdown(): Promise<void>;
+}
+
+export interface OpenSandboxes {
+  readonly settings: Settings;
+  readonly surroundings: Surroundings;
+  readonly variables: Variables;
+  /** Makes the provider of containers; absent = there are none, and settings that ask for one are refused. */
+  readonly containers?: ContainerProviderFactory | undefined;
+}
+
+/** How long the start waits for the first look at what an earlier process left running, in milliseconds. */
+const ADOPTION_MS = 10_000;
+
+/**
+ * Opens the sandboxes that the settings ask for. With containers: the ownership store first, then the provider, which then adopts what
+ * an earlier process left running.
+ *
+ * @throws ReindeerError `configuration`
+ */
+export async function openSandboxes(parts: OpenSandboxes): Promise<OpenedSandboxes> {
+  const { settings, surroundings, variables, containers } = parts;
+  if (settings.sandbox.provider !== 'container') {
+    const provider = await createSandboxProvider({
+      settings: sandboxSettings(settings),
+      home: settings.home,
+      surroundings,
+      environment: variables,
+    });
+    return { provider, lifecycle: null, ownerId: null, shutdown: () => provider.shutdown() };
+  }
+  if (containers === undefined)
+    throw new ReindeerError('configuration', 'sandbox.use: container is not possible in this program.');
+  const ownership = await openOwnership(settings, surroundings);
+  let lifecycle: SandboxLifecycle;
+  try {
+    lifecycle = await containers({
+      settings: containerSettings(settings),
+      lifecycle: sandboxLifecycleSettings(settings),
+      ownership,
+      home: settings.home,
+      surroundings,
+      environment: variables,
+    });
+  } catch (error) {
+    await ownership.close();
+    throw error;
+  }
+  const { clock, logger } = surroundings;
+  const over = new AbortController();
+  const late = clock.sleep(ADOPTION_MS, over.signal).then(
+    () => logger.warn('The sandbox engine has not answered yet; sandboxes of an earlier process are adopted later'),
+    () => {},
+  );
+  await Promise.race([lifecycle.start(), late]);
+  over.abort();
+  return { provider: lifecycle, lifecycle, ownerId: ownership.ownerId, shutdown: () => lifecycle.shutdown() };
+}
+
+/** The store of `sandbox.ownership`, under a new name of this process. @throws ReindeerError `configuration` */
+async function openOwnership(settings: Settings, surroundings: Surroundings): Promise<OwnershipStore> {
+  const { sandboxOwnership, postgres } = settings;
+  if (sandboxOwnership.type !== 'postgres' || postgres === null)
+    return openOwnershipStore(sandboxOwnership, surroundings);
+  return openPostgresOwnership({
+    url: postgres.url,
+    ownerId: newOwnerId(surroundings),
+    keyPrefix: sandboxOwnership.keyPrefix,
+    ttlMs: leaseTtlMs(sandboxOwnership),
+    surroundings,
+  });
+}
