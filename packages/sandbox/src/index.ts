@@ -1,4 +1,4 @@
-export type { ContainerProviderFactory, CreateContainerProvider } from './container/factory.ts';
+export { type CreateContainerProvider, createContainerProvider } from './container/factory.ts';
 export {
   type ContainerMount,
   type ContainerSettings,

@@ -13,6 +13,8 @@ export const LABELS = {
   nonce: 'reindeer.nonce',
   /** How it is reached: `socket` or `port`. */
   transport: 'reindeer.transport',
+  /** `own` where our server is in the image: it wants a secret, another knows none. */
+  server: 'reindeer.server',
 } as const;
 
 /** Label of an image that holds our server. */
@@ -24,6 +26,7 @@ export interface ContainerInfo extends SandboxInfo {
   readonly home: string;
   readonly nonce: string;
   readonly transport: 'socket' | 'port';
+  readonly ownServer: boolean;
 }
 
 /** What an inspection (or a listing in its form) says of a container; null when it is none of ours. */
@@ -50,6 +53,7 @@ export function containerInfo(
     home,
     nonce,
     transport: at(labels, LABELS.transport) === 'port' ? 'port' : 'socket',
+    ownServer: at(labels, LABELS.server) === 'own',
   };
 }
 

@@ -43,11 +43,14 @@ export interface SandboxServerParts {
 export function createSandboxServer(parts: SandboxServerParts): Server {
   const { runner, clock, uuid } = parts;
   const sessions = new Sessions({ runner, clock, uuid });
+  /** Commands that are streamed right now, by the session that their client named. */
+  const streams = new Map<string, AbortController>();
   const routes: Readonly<Record<string, (body: Body, request: IncomingMessage, response: ServerResponse) => unknown>> =
     {
       'POST /v1/bash/exec': async (body, request, response) => {
         const input = await commandOf(body);
-        if (request.headers.accept === LINES) return stream(runner, input, response);
+        if (request.headers.accept === LINES)
+          return stream({ runner, streams }, textOf(body, 'session_id', uuid()), input, response);
         const id = sessions.start(body.session_id == null ? null : textOf(body, 'session_id'), input);
         const wait = numberOf(body, 'timeout', null);
         const view = flagOf(body, 'async_mode')
@@ -121,7 +124,8 @@ export function createSandboxServer(parts: SandboxServerParts): Server {
 
 /** Runs one command, its output as it comes. The client that goes away takes its command along. */
 async function stream(
-  runner: CommandRunner,
+  { runner, streams }: { readonly runner: CommandRunner; readonly streams: Map<string, AbortController> },
+  id: string,
   input: Omit<CommandInput, 'signal' | 'onOutput'>,
   response: ServerResponse,
 ): Promise<void> {
@@ -131,13 +135,15 @@ async function stream(
     if (!response.headersSent) response.writeHead(200, { 'content-type': LINES });
     response.write(`${JSON.stringify(value)}\n`);
   };
-  const result: ExecResult = await runner.run({
-    ...input,
-    signal: controller.signal,
-    onOutput: (text) => line({ output: text }),
-  });
-  line({ result });
-  response.end();
+  streams.set(id, controller);
+  try {
+    const onOutput = (text: string) => line({ output: text });
+    const result: ExecResult = await runner.run({ ...input, signal: controller.signal, onOutput });
+    line({ result });
+    response.end();
+  } finally {
+    streams.delete(id);
+  }
 }
 
 async function commandOf(body: Body): Promise<Omit<CommandInput, 'signal' | 'onOutput'>> {

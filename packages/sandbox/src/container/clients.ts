@@ -1,0 +1,213 @@
+import {
+  type Clock,
+  type ExecResult,
+  ReindeerError,
+  type SandboxClient,
+  type SandboxFiles,
+  type SandboxIdentity,
+  type Surroundings,
+} from '@reindeer/protocol';
+import { baseEnvironment } from '../bubblewrap/arguments.ts';
+import { DiskLedger } from '../bubblewrap/disk.ts';
+import type { CheckedRequest } from '../executor.ts';
+import { threadMappings } from '../files/virtual-path.ts';
+import { type ThreadPaths, threadPaths } from '../folders.ts';
+import { ThreadSandbox } from '../thread-sandbox.ts';
+import type { ContainerInfo } from './description.ts';
+import type { RunFolders } from './run-folders.ts';
+import type { ContainerSecrets } from './secrets.ts';
+import { ServerClient } from './server-client.ts';
+import type { ContainerSettings } from './settings.ts';
+import { SOCKET_NAME } from './spec.ts';
+import { ServerTransport } from './transport.ts';
+
+export interface ContainerClientsParts {
+  readonly settings: ContainerSettings;
+  readonly surroundings: Surroundings;
+  readonly home: string;
+  readonly secrets: ContainerSecrets;
+  readonly folders: RunFolders;
+  /** The files of a thread as its tools see them. */
+  readonly files: (identity: SandboxIdentity) => SandboxFiles;
+}
+
+/** Over its quota a thread can clean up and write small files, no more. */
+const OVER_QUOTA_FILE_BYTES = 1024 * 1024;
+const DISK_LOOK_MS = 250;
+/** No process of the host is named: what a container holds open but deleted is not looked for. */
+const NO_PROCESS = 0;
+
+/** Everything that speaks to the servers in containers: probes, and the sandboxes that are handed out. */
+export class ContainerClients {
+  readonly #parts: ContainerClientsParts;
+  readonly #ledger: DiskLedger;
+  readonly #running = new Map<string, number>();
+  readonly #open = new Set<ServerClient>();
+
+  constructor(parts: ContainerClientsParts) {
+    this.#parts = parts;
+    this.#ledger = new DiskLedger(parts.surroundings.clock);
+  }
+
+  /** Does a real command run in it? Never rejects. */
+  async works(info: ContainerInfo, withinMs: number, signal?: AbortSignal): Promise<boolean> {
+    const client = this.#client(info);
+    const token = this.#parts.surroundings.random.uuid();
+    const over = new AbortController();
+    this.#clock.sleep(withinMs, over.signal).then(
+      () => over.abort(),
+      () => {},
+    );
+    const ended = signal === undefined ? over.signal : AbortSignal.any([over.signal, signal]);
+    try {
+      await client.hello(withinMs, ended);
+      const probe = { command: `echo ${token}`, cwd: '/', env: {}, timeoutMs: withinMs, signal: ended };
+      const sizes = { outputBytes: 4_096, outputEndBytes: 4_096, fileBytes: OVER_QUOTA_FILE_BYTES };
+      const { output } = await client.run({ ...probe, ...sizes });
+      return output.includes(token);
+    } catch {
+      return false;
+    } finally {
+      over.abort();
+      await client.close();
+    }
+  }
+
+  /** Does its server answer? `no`: nobody listens any more; `late`: not within the time. Never rejects. */
+  async answers(info: ContainerInfo, withinMs: number): Promise<'yes' | 'no' | 'late'> {
+    const client = this.#client(info);
+    const began = this.#clock.monotonic();
+    try {
+      await client.hello(withinMs);
+      return 'yes';
+    } catch {
+      return this.#clock.monotonic() - began >= withinMs * 0.9 ? 'late' : 'no';
+    } finally {
+      await client.close();
+    }
+  }
+
+  connect(info: ContainerInfo, identity: SandboxIdentity): SandboxClient {
+    const { home, settings, files } = this.#parts;
+    const paths = threadPaths(home, identity.userId, identity.threadId);
+    const client = this.#client(info);
+    this.#open.add(client);
+    const sandbox = new ThreadSandbox({
+      id: info.id,
+      pathStyle: 'virtual',
+      files: files(identity),
+      mappings: threadMappings(paths.userData, ['uploads']),
+      maxTimeoutMs: settings.bashCommandTimeoutMs,
+      unavailable: '',
+      run: (request) => this.#run(info, client, paths, request),
+    });
+    return Object.assign(sandbox, {
+      close: async () => {
+        this.#open.delete(client);
+        await client.close();
+      },
+    });
+  }
+
+  /** Idempotent. */
+  async close(): Promise<void> {
+    await Promise.all([...this.#open].map((client) => client.close()));
+    this.#open.clear();
+  }
+
+  get #clock(): Clock {
+    return this.#parts.surroundings.clock;
+  }
+
+  #client(info: ContainerInfo): ServerClient {
+    const { secrets, folders, surroundings } = this.#parts;
+    const transport = new ServerTransport(
+      info.transport === 'socket'
+        ? { kind: 'socket', folder: folders.of(info.nonce), name: SOCKET_NAME }
+        : { kind: 'port', ...hostAndPort(info.url) },
+      info.ownServer ? secrets.of(info.nonce) : null,
+    );
+    return new ServerClient(transport, surroundings.clock, () => surroundings.random.uuid());
+  }
+
+  async #run(
+    info: ContainerInfo,
+    client: ServerClient,
+    paths: ThreadPaths,
+    request: CheckedRequest,
+  ): Promise<ExecResult> {
+    const { settings } = this.#parts;
+    const running = this.#running.get(info.id) ?? 0;
+    if (running >= settings.maxCommands)
+      throw new ReindeerError(
+        'over_capacity',
+        `${settings.maxCommands} commands run already in this sandbox; try again when one has ended.`,
+        { retryable: true },
+      );
+    this.#running.set(info.id, running + 1);
+    try {
+      return await this.#watched(client, paths, request);
+    } catch (error) {
+      if (ReindeerError.is(error)) throw error;
+      throw new ReindeerError(
+        'sandbox_unavailable',
+        'The sandbox was lost while the command ran, and its outcome is unknown. The next command gets a new sandbox with the same files.',
+        { cause: error, retryable: true },
+      );
+    } finally {
+      const left = (this.#running.get(info.id) ?? 1) - 1;
+      if (left > 0) this.#running.set(info.id, left);
+      else this.#running.delete(info.id);
+    }
+  }
+
+  /** Runs a command while the thread's disk space is watched. */
+  async #watched(client: ServerClient, paths: ThreadPaths, request: CheckedRequest): Promise<ExecResult> {
+    const { settings } = this.#parts;
+    const over = await this.#ledger.isOver(paths.thread, settings.diskBytes);
+    const full = new AbortController();
+    const ended = new AbortController();
+    const watch = this.#watchDisk(paths, full, ended.signal);
+    try {
+      const result = await client.run({
+        command: request.command,
+        cwd: request.cwd.virtual,
+        env: { ...variables(), ...settings.environment, ...request.env },
+        timeoutMs: request.timeoutMs,
+        outputBytes: settings.outputBytes,
+        outputEndBytes: settings.outputEndBytes,
+        fileBytes: over ? Math.min(settings.diskBytes, OVER_QUOTA_FILE_BYTES) : settings.diskBytes,
+        signal: AbortSignal.any([request.signal, full.signal]),
+        ...(request.onOutput === undefined ? {} : { onOutput: request.onOutput }),
+      });
+      if (full.signal.aborted && result.ended === 'aborted') return { ...result, ended: 'limit', limit: 'disk' };
+      return result;
+    } finally {
+      ended.abort();
+      await watch;
+    }
+  }
+
+  async #watchDisk(paths: ThreadPaths, full: AbortController, ended: AbortSignal): Promise<void> {
+    const watch = this.#ledger.watch(paths.thread, this.#parts.settings.diskBytes);
+    for (;;) {
+      await this.#clock.sleep(DISK_LOOK_MS, ended).catch(() => {});
+      if (ended.aborted) return;
+      if (!(await watch.exceeded(NO_PROCESS).catch(() => false))) continue;
+      full.abort();
+      return;
+    }
+  }
+}
+
+/** What every command finds; the search path is the image's own. */
+function variables(): Record<string, string> {
+  const { PATH: _path, ...rest } = baseEnvironment();
+  return rest;
+}
+
+function hostAndPort(url: string): { readonly host: string; readonly port: number } {
+  const parsed = URL.canParse(url) ? new URL(url) : null;
+  if (parsed === null) throw new ReindeerError('sandbox_unavailable', 'This sandbox has no published port.');
+  return { host: parsed.hostname, port: Number(parsed.port) };
+}

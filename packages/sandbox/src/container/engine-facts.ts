@@ -1,0 +1,89 @@
+import type { IsolationReport } from '@reindeer/protocol';
+import type { EngineClient } from './engine.ts';
+import { at } from './listing.ts';
+import type { ContainerSettings } from './settings.ts';
+
+/** What an engine says of itself. */
+export interface EngineFacts {
+  /** Docker or Podman, with its version, for the report. */
+  readonly name: string;
+  /** Runs without root: our own id is root in its containers. */
+  readonly rootless: boolean;
+  /** Maps user ids for all containers, unless one asks for the host's. */
+  readonly remapsUsers: boolean;
+  /** Runs in a virtual machine, which shares files but no sockets with us. */
+  readonly virtualMachine: boolean;
+  readonly limitsMemory: boolean;
+  readonly limitsProcesses: boolean;
+  readonly limitsProcessors: boolean;
+}
+
+const ASK_MS = 5_000;
+
+/** Rejects with `sandbox_unavailable` when the engine does not answer. */
+export async function askFacts(engine: EngineClient): Promise<EngineFacts> {
+  const { body } = await engine.ask({ method: 'GET', path: '/info', timeoutMs: ASK_MS });
+  const options = at(body, 'SecurityOptions');
+  const has = (name: string) => Array.isArray(options) && options.some((one) => String(one).includes(`name=${name}`));
+  const system = String(at(body, 'OperatingSystem') ?? '');
+  const version = String(at(body, 'ServerVersion') ?? '').slice(0, 40);
+  return {
+    name: `${/podman/.test(engine.socket) ? 'Podman' : 'Docker'} ${version}`.trim(),
+    rootless: has('rootless'),
+    remapsUsers: has('userns'),
+    virtualMachine: process.platform !== 'linux' || system.includes('Docker Desktop'),
+    limitsMemory: at(body, 'MemoryLimit') === true,
+    limitsProcesses: at(body, 'PidsLimit') === true,
+    limitsProcessors: at(body, 'CpuCfsQuota') === true,
+  };
+}
+
+/** What holds for containers of ours on this engine; nothing that the engine does not enforce is claimed (D8). */
+export function containerReport(
+  settings: ContainerSettings,
+  facts: EngineFacts | null,
+  reason: string,
+): IsolationReport {
+  const mebibytes = (bytes: number) => `${Math.round(bytes / 1024 / 1024)} MiB`;
+  if (facts === null)
+    return {
+      provider: 'container',
+      canExecute: false,
+      reason,
+      remedy: 'start Docker or Podman; commands run as soon as it answers.',
+      network: settings.network,
+      limits: [],
+    };
+  const limited = (enforced: boolean) => (enforced ? 'cgroup' : null);
+  return {
+    provider: 'container',
+    canExecute: true,
+    network: settings.network,
+    limits: [
+      {
+        name: 'identity',
+        enforcedBy: 'container',
+        value: 'no capabilities, no new privileges, read-only system',
+        note: `${facts.name}${facts.rootless ? ', rootless' : ''}. Holds for images built from images/sandbox; others start with the few capabilities that their services need.`,
+      },
+      { name: 'system calls', enforcedBy: 'seccomp', value: 'the engine’s default profile' },
+      {
+        name: 'network',
+        enforcedBy: 'network namespace',
+        value: settings.network === 'none' ? 'none' : 'the engine’s bridge: the internet, not the host’s loopback',
+      },
+      { name: 'memory', enforcedBy: limited(facts.limitsMemory), value: mebibytes(settings.memoryBytes) },
+      { name: 'processors', enforcedBy: limited(facts.limitsProcessors), value: String(settings.cpus) },
+      { name: 'processes', enforcedBy: limited(facts.limitsProcesses), value: String(settings.processes) },
+      {
+        name: 'disk',
+        enforcedBy: 'watchdog',
+        value: mebibytes(settings.diskBytes),
+        note: 'Looked at while commands run: a fast one can pass it for a moment before it is ended.',
+      },
+      { name: 'file size', enforcedBy: 'rlimit', value: mebibytes(settings.diskBytes) },
+      { name: 'output', enforcedBy: 'reader', value: mebibytes(settings.outputBytes) },
+      { name: 'time', enforcedBy: 'process kill', value: `${Math.round(settings.bashCommandTimeoutMs / 1000)} s` },
+    ],
+  };
+}
