@@ -1,0 +1,82 @@
+import { createHash } from 'node:crypto';
+import { DynamicStructuredTool, type StructuredToolInterface } from '@langchain/core/tools';
+import type { Tool } from '@modelcontextprotocol/sdk/types.js';
+import type { SandboxFiles } from '@reindeer/protocol';
+import { type AttemptScope, scopeOf } from '../loop/scope.ts';
+import { type MappedResult, mapResult } from './results.ts';
+import type { McpServer } from './settings.ts';
+
+/** Where a tool comes from, in its `metadata.mcp`: for policies, deferral and the page. */
+export interface McpOrigin {
+  readonly server: string;
+  /** The server's own name of the tool. */
+  readonly tool: string;
+}
+
+/** Calls the server's tool in the session of a conversation. */
+export type CallServer = (
+  server: McpServer,
+  tool: string,
+  args: Record<string, unknown>,
+  scope: AttemptScope,
+  signal: AbortSignal | undefined,
+) => Promise<Parameters<typeof mapResult>[0]>;
+
+/** Providers refuse longer names. */
+const MAX_NAME = 64;
+const MAX_DESCRIPTION = 4_000;
+const MAX_SCHEMA = 64 * 1024;
+const NAME = /^[A-Za-z0-9_-]+$/;
+
+/** What the model calls the tool; null for a name that no provider would take, and that could smuggle text into the prompt (MCP-1). */
+export function toolName(server: McpServer, raw: string): string | null {
+  if (!NAME.test(raw)) return null;
+  const name = server.prefix ? `${server.name}_${raw}` : raw;
+  if (name.length <= MAX_NAME) return name;
+  const digest = createHash('sha256').update(name).digest('hex').slice(0, 8);
+  return `${name.slice(0, MAX_NAME - 9)}_${digest}`;
+}
+
+/** null for a tool that cannot be offered: its name, or a description of its arguments without an end. */
+export function mcpTool(server: McpServer, tool: Tool, call: CallServer): StructuredToolInterface | null {
+  const name = toolName(server, tool.name);
+  if (name === null || JSON.stringify(tool.inputSchema).length > MAX_SCHEMA) return null;
+  const origin: McpOrigin = { server: server.name, tool: tool.name };
+  const made = new DynamicStructuredTool({
+    name,
+    description: (tool.description ?? tool.title ?? tool.name).slice(0, MAX_DESCRIPTION),
+    // Providers want the properties to be there, also when there are none.
+    schema: { ...tool.inputSchema, properties: tool.inputSchema.properties ?? {} },
+    // What a server says of its tools is no ground to run one twice: after a crash the outcome is unknown.
+    metadata: { mcp: origin, repeatable: false, resumable: false, abortable: true },
+    responseFormat: 'content_and_artifact',
+    func: async (args: unknown, _manager: unknown, config: unknown) => {
+      const scope = scopeOf(config as Parameters<typeof scopeOf>[0]);
+      const { signal, toolCallId, task } = config as {
+        signal?: AbortSignal;
+        toolCallId?: string;
+        task?: { messageId: string; index: number };
+      };
+      const result = await call(server, tool.name, args as Record<string, unknown>, scope, signal);
+      const mapped: MappedResult = await mapResult(result, fileName(name, toolCallId ?? task?.messageId ?? ''), () =>
+        filesOf(scope),
+      );
+      return [mapped.text, mapped.structured === null ? undefined : { structured_content: mapped.structured }];
+    },
+  } as never);
+  return made as unknown as StructuredToolInterface;
+}
+
+export function originOf(tool: unknown): McpOrigin | null {
+  const origin = (tool as { metadata?: { mcp?: McpOrigin } }).metadata?.mcp;
+  return origin ?? null;
+}
+
+/** Call ids are a provider's: not every one is fit for a file. */
+function fileName(tool: string, callId: string): string {
+  return `${tool}-${createHash('sha256').update(callId).digest('hex').slice(0, 12)}`;
+}
+
+async function filesOf(scope: AttemptScope): Promise<SandboxFiles | null> {
+  return scope.leases === null ? null : (await scope.sandbox()).files;
+}
