@@ -12,6 +12,7 @@ export * from './contracts/retries.ts';
 export * from './contracts/run-store.ts';
 export * from './contracts/sandbox/scene.ts';
 export * from './contracts/sandbox-lifecycle.ts';
+export * from './contracts/sandbox-port.ts';
 export * from './contracts/scene.ts';
 export * from './contracts/thread-store.ts';
 export * from './deferred.ts';

@@ -1,0 +1,83 @@
+import { randomUUID } from 'node:crypto';
+import { mkdtemp, realpath, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import type { OwnershipStore, SandboxLifecycle } from '@reindeer/protocol';
+import { dockerMissing, type LogRecorder, type ThrowawayDocker, throwawayDocker } from '@reindeer/testkit';
+import { afterAll, beforeAll, beforeEach } from 'vitest';
+import { MemoryLeases, MemoryOwnershipStore } from '../../lifecycle/ownership/memory-store.ts';
+import type { LifecycleSettings } from '../../lifecycle/settings.ts';
+import { realClock, realSurroundings } from '../../test-support.ts';
+import { createContainerProvider } from '../factory.ts';
+import type { ContainerSettings } from '../settings.ts';
+
+const SOURCES = {
+  server: fileURLToPath(new URL('../../server/main.ts', import.meta.url)),
+  launcher: fileURLToPath(new URL('../../../../../images/sandbox/start.sh', import.meta.url)),
+};
+
+export interface ContainerScene {
+  readonly docker: ThrowawayDocker;
+  readonly home: string;
+  readonly logger: LogRecorder;
+  /** An instance over the scene's engine, data folder and leases; shut down after the file. */
+  provider(options?: {
+    readonly settings?: Partial<ContainerSettings>;
+    readonly lifecycle?: Partial<LifecycleSettings>;
+    readonly ownership?: OwnershipStore;
+    readonly home?: string;
+  }): Promise<SandboxLifecycle>;
+  store(ownerId?: string): OwnershipStore;
+}
+
+/** One engine for a test file. Every test is skipped, with the reason, where there is none. */
+export function containerScene(): () => ContainerScene {
+  let missing: string | null = null;
+  let scene: ContainerScene | null = null;
+  const providers: SandboxLifecycle[] = [];
+  beforeAll(async () => {
+    missing = await dockerMissing();
+    if (missing !== null) return;
+    const docker = await throwawayDocker(SOURCES);
+    const home = await realpath(await mkdtemp(`${tmpdir()}/reindeer-containers-`));
+    const leases = new MemoryLeases(realClock, 60_000);
+    const surroundings = realSurroundings();
+    const store = (ownerId: string = randomUUID()) =>
+      new MemoryOwnershipStore({ ownerId, clock: realClock, ttlMs: 60_000, leases });
+    scene = {
+      docker,
+      home,
+      logger: surroundings.logger,
+      store,
+      provider: async (options = {}) => {
+        const provider = await createContainerProvider({
+          settings: {
+            image: docker.image,
+            containerPrefix: docker.prefix,
+            engineSocket: docker.socket,
+            ...options.settings,
+          },
+          ...(options.lifecycle === undefined ? {} : { lifecycle: options.lifecycle }),
+          ownership: options.ownership ?? store(),
+          home: options.home ?? home,
+          surroundings,
+          environment: {},
+        });
+        providers.push(provider);
+        return provider;
+      },
+    };
+  });
+  beforeEach((context) => {
+    if (missing !== null) context.skip(missing);
+  });
+  afterAll(async () => {
+    await Promise.allSettled(providers.map((provider) => provider.shutdown()));
+    await scene?.docker.stop();
+    if (scene !== null) await rm(scene.home, { recursive: true, force: true });
+  });
+  return () => {
+    if (scene === null) throw new Error('There is no container engine here.');
+    return scene;
+  };
+}
