@@ -1,3 +1,4 @@
+export { Documents, type DocumentsOptions } from './documents/documents.ts';
 export { canonicalise, type HistoryLimits } from './history/canonicalise.ts';
 export {
   createLeadAgent,
@@ -6,12 +7,13 @@ export {
   type LeadAgentOptions,
   type LeadAgentSettings,
 } from './lead/lead-agent.ts';
-export { Documents, type DocumentsOptions } from './documents/documents.ts';
 export { agentGraph } from './loop/attempt-graph.ts';
 export { type CompiledGraph, compileGraph, createLoop, type Loop, type LoopOptions } from './loop/loop.ts';
 export { defineMiddleware, type Middleware, type OwnMiddleware } from './loop/middleware.ts';
 export { AttemptScope, scopeOf } from './loop/scope.ts';
 export { threadChannels } from './loop/thread-channels.ts';
+export { type McpCatalog, McpServers, type McpServersOptions, type ServerStatus } from './mcp/servers.ts';
+export { type McpOrigin, originOf } from './mcp/tool.ts';
 export type { FormField, HumanInputRequest } from './middleware/clarification-form.ts';
 export { DEFAULT_LLM_CALL, ERROR_FALLBACK, type LlmCallSettings } from './middleware/llm-errors.ts';
 export { checkOrder, ORDER_RULES, type OrderRule } from './middleware/order.ts';
