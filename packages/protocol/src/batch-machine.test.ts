@@ -41,8 +41,8 @@ describe('reduceItem', () => {
   test(
     'nobody but the holder moves a held item, except the end of its lease and a cancel',
     verifies('BT-08', 'BT-24'),
-    () => {
-      both((before, one, after) => {
+    async () => {
+      await both((before, one, after) => {
         if (!isItemHeld(before.status) || after === null) return;
         if ('epoch' in one) expect([before.owner, before.epoch]).toEqual([one.owner, one.epoch]);
         else expect(['expire', 'cancel', 'request-cancel']).toContain(one.kind);

@@ -188,7 +188,8 @@ export interface BatchStore {
     input: NewBatch,
   ): Promise<
     | { readonly outcome: 'created' | 'existing'; readonly batch: Batch }
-    | { readonly outcome: 'thread_not_found' | 'duplicate_keys' }
+    | { readonly outcome: 'thread_not_found' }
+    | { readonly outcome: 'duplicate_keys' }
   >;
   get(input: BatchAddress): Promise<{ readonly batch: Batch; readonly counts: BatchCounts } | null>;
   /** Newest first. `threadId` null = all of the user's. */
@@ -242,6 +243,12 @@ export interface BatchStore {
     readonly notBefore: number;
     readonly now: number;
   }): Promise<boolean>;
+
+  /**
+   * Ends the leases of an instance that is known to be gone: its tokens begin with `prefix`. The next claim recovers them. Answers how many
+   * there were.
+   */
+  forfeit(input: { readonly prefix: string; readonly now: number }): Promise<number>;
 
   pause(input: BatchAddress & { readonly now: number }): Promise<BatchControl>;
   resume(input: BatchAddress & { readonly now: number }): Promise<BatchControl>;

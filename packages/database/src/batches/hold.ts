@@ -205,7 +205,20 @@ const note = defineStatement((db, p: { batchKey: number; position: number; error
     .where('position', '=', p.position),
 );
 
+/** Its holder's process has ended: the lease is over now. */
+const endLeases = defineStatement((db, p: { prefix: string; now: number }) =>
+  db
+    .updateTable('batch_items')
+    .set({ lease_expires_at: p.now })
+    .where('lease_expires_at', '>', p.now)
+    .where('status', 'in', HELD)
+    .where(sql<boolean>`substr(owner, 1, length(${p.prefix})) = ${p.prefix}`),
+);
+
 export const holdScripts = {
+  'batches.forfeit': defineScript('batches.forfeit', 'write', (tx, input: Input<'forfeit'>) =>
+    tx.run(endLeases, input),
+  ),
   'batches.renew': defineScript('batches.renew', 'write', renewAll),
   'batches.start': defineScript('batches.start', 'write', async (tx, { lease, now }: Input<'start'>) => {
     if ((await tx.run(begin, { ...lease, now })) === 1) return true;

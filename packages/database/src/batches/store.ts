@@ -13,6 +13,7 @@ export function batchStore(call: Call, first: Call): BatchStore {
     start: (input) => call('batches.start', input),
     finish: (input) => call('batches.finish', input),
     release: (input) => call('batches.release', input),
+    forfeit: (input) => call('batches.forfeit', input),
     pause: (input) => call('batches.pause', input),
     resume: (input) => call('batches.resume', input),
     cancel: (input) => call('batches.cancel', input),

@@ -291,6 +291,18 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
         return true;
       }),
 
+    forfeit: ({ prefix, now }) =>
+      transact(() => {
+        let ended = 0;
+        for (const item of batchItems.values()) {
+          const held = isItemHeld(item.state.status) && item.state.owner?.startsWith(prefix) === true;
+          if (!held || (item.leaseExpiresAt ?? 0) <= now) continue;
+          item.leaseExpiresAt = now;
+          ended += 1;
+        }
+        return ended;
+      }),
+
     pause: (input) => transact(() => control(input, { kind: 'pause' }, input.now)),
     resume: (input) => transact(() => control(input, { kind: 'resume' }, input.now)),
     cancel: (input) =>

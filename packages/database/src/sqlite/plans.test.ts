@@ -177,6 +177,7 @@ test('no statement of a call reads a whole table', async () => {
   await call(scripts['batches.retryItem'], { ...batch, itemId: one.itemId, now: 3 });
   await call(scripts['batches.pause'], { ...batch, now: 3 });
   await call(scripts['batches.resume'], { ...batch, now: 3 });
+  await call(scripts['batches.forfeit'], { prefix: 'o', now: 3 });
   await call(scripts['batches.claim'], { ...claiming, now: 50 });
   for (const status of [null, 'failed'] as const)
     await call(scripts['batches.items'], { ...batch, status, offset: 0, limit: 10, results: true });

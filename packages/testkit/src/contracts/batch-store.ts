@@ -208,6 +208,19 @@ export function batchStoreContract(name: string, open: () => Promise<OpenedStore
       expect((await a.get(address))?.batch).toMatchObject({ status: 'failed', endedAt: at(20), ends: 1 });
     });
 
+    test('the leases of an instance that is gone end at once', verifies('BT-26'), async () => {
+      await create({ count: 3, maxRunning: 3 });
+      await a.claim(claim({ owner: 'dead:1', limit: 2 }));
+      await a.claim(claim({ owner: 'deadly:1' }));
+      expect(await b.forfeit({ prefix: 'dead:', now: at(1) })).toBe(2);
+      expect(await b.forfeit({ prefix: 'dead:', now: at(1) })).toBe(0);
+      const { items } = await b.claim(claim({ owner: 'next', limit: 3, now: at(1) }));
+      expect(items).toMatchObject([
+        { position: 0, attempt: 2 },
+        { position: 1, attempt: 2 },
+      ]);
+    });
+
     test('an excluded item is neither leased nor recovered', verifies('BT-22'), async () => {
       await create({ count: 1, maxAttempts: 1 });
       const held = await claimOne(a);

@@ -1,0 +1,270 @@
+import type {
+  Batch,
+  BatchCounts,
+  BatchItem,
+  BatchStore,
+  EndedBatch,
+  JsonObject,
+  RunService,
+  Surroundings,
+} from '@reindeer/protocol';
+import { ReindeerError } from '@reindeer/protocol';
+import { Bell, settledWithin } from '../common/waiting.ts';
+import { type FilesOf, folderOf } from './results.ts';
+
+export interface ReporterParts {
+  readonly store: BatchStore;
+  /** null = results stand in the store alone. */
+  readonly files: FilesOf | null;
+  readonly runs: Pick<RunService, 'create'>;
+  /** The agent that hears of the end. */
+  readonly assistantId: string;
+  readonly surroundings: Surroundings;
+  readonly pollMs: number;
+}
+
+/** A report that was begun and not finished is begun again after this. */
+const REPORT_LEASE_MS = 60_000;
+/** A busy thread is asked again after this. */
+const BUSY_MS = 2_000;
+const PAGE = 200;
+const MAX_FILE_BYTES = 2 * 1024 * 1024 * 1024;
+const REPORTS_AT_ONCE = 5;
+
+/**
+ * Does what follows the end of a batch, once, on whichever instance comes first: its results as files of the thread, and one run that tells the
+ * agent. A restart in between repeats what was not recorded; the files are the same, and the run's key makes it the same run.
+ */
+export class BatchReporter {
+  readonly #parts: ReporterParts;
+  readonly #stopping = new AbortController();
+  readonly #bell = new Bell();
+  #loop: Promise<void> | null = null;
+
+  constructor(parts: ReporterParts) {
+    this.#parts = parts;
+  }
+
+  /** Idempotent. */
+  start(): void {
+    this.#loop ??= this.#run();
+  }
+
+  wake(): void {
+    this.#bell.ring();
+  }
+
+  /** Ends after the report that is under way. Idempotent. */
+  async stop(timeoutMs: number): Promise<void> {
+    this.#stopping.abort();
+    this.#bell.ring();
+    if (this.#loop !== null) await settledWithin(this.#parts.surroundings.clock, this.#loop, timeoutMs);
+  }
+
+  /** One look for batches that have ended. Answers how many were dealt with. */
+  async pass(): Promise<number> {
+    const { store, surroundings } = this.#parts;
+    const { clock, random, logger } = surroundings;
+    const owner = random.uuid();
+    const ended = await store.claimEnded({
+      owner,
+      leaseMs: REPORT_LEASE_MS,
+      limit: REPORTS_AT_ONCE,
+      now: clock.now(),
+    });
+    // Beside each other: one whose thread is busy keeps nobody waiting.
+    await Promise.all(
+      ended.map(async (one) => {
+        try {
+          await this.#report(one, owner);
+        } catch (error) {
+          logger.warn('The end of a batch could not be reported; it is tried again', {
+            batchId: one.batch.batchId,
+            error: String(error),
+          });
+        }
+      }),
+    );
+    return ended.length;
+  }
+
+  async #report({ batch, notify }: EndedBatch, owner: string): Promise<void> {
+    const { store, files, surroundings } = this.#parts;
+    const { clock } = surroundings;
+    const { batchId, userId, threadId, ends } = batch;
+    const found = await store.get({ batchId, userId });
+    if (found === null) return;
+    if (files !== null) await writeResults(store, files({ userId, threadId }), batch);
+    const until = clock.monotonic() + REPORT_LEASE_MS - 5_000;
+    while (notify && !(await this.#tell(batch, found.counts))) {
+      await clock.sleep(BUSY_MS);
+      // Its lease runs out, and whoever comes then tries again.
+      if (this.#stopping.signal.aborted || clock.monotonic() >= until) return;
+      const still = await store.get({ batchId, userId });
+      // A retry reopened it, or the thread is gone: there is nothing to tell any more.
+      if (still === null || still.batch.ends !== ends || still.batch.endedAt === null) return;
+    }
+    await store.reported({ batchId, owner, ends });
+  }
+
+  /** One internal run on the thread. False = the thread is busy. A deleted thread hears nothing. */
+  async #tell(batch: Batch, counts: BatchCounts): Promise<boolean> {
+    const { runs, assistantId } = this.#parts;
+    const { batchId, threadId, userId, ends } = batch;
+    try {
+      const admitted = await runs.create({
+        threadId,
+        userId,
+        assistantId,
+        request: {
+          input: {
+            messages: [
+              {
+                type: 'human',
+                content: textFor(batch, counts, this.#parts.files !== null),
+                additional_kwargs: { hide_from_ui: true, batch_id: batchId },
+              },
+            ],
+          },
+          command: null,
+          config: { recursion_limit: 100 },
+          context: { ...(contextOf(batch) ?? {}) },
+          streamModes: ['values', 'messages-tuple', 'custom'],
+          streamSubgraphs: false,
+          checkpointId: null,
+          interruptBefore: [],
+          interruptAfter: [],
+        },
+        metadata: { source: 'batch', batch_id: batchId },
+        multitaskStrategy: 'reject',
+        onDisconnect: 'continue',
+        crashPolicy: null,
+        createThread: false,
+        idempotencyKey: `batch:${batchId}:${ends}`,
+      });
+      // A key that stands under another payload is the same report as an earlier version wrote it.
+      return admitted.outcome !== 'conflict' || admitted.reason === 'key_reused';
+    } catch (error) {
+      if (ReindeerError.is(error) && ['over_capacity', 'shutting_down'].includes(error.code)) return false;
+      throw error;
+    }
+  }
+
+  async #run(): Promise<void> {
+    const { surroundings, pollMs } = this.#parts;
+    const { clock, logger } = surroundings;
+    while (!this.#stopping.signal.aborted) {
+      const next = this.#bell.next();
+      try {
+        await this.pass();
+      } catch (error) {
+        logger.warn('Looking for ended batches failed; the next look tries again', { error: String(error) });
+      }
+      await settledWithin(clock, next, pollMs);
+      if (!this.#stopping.signal.aborted) await clock.sleep(50);
+    }
+  }
+}
+
+/** The options of the run that asked for the batch: the same model answers. */
+const contextOf = (batch: Batch): JsonObject | null => {
+  const { run_context: context } = batch.spec;
+  return typeof context === 'object' && context !== null && !Array.isArray(context) ? (context as JsonObject) : null;
+};
+
+function textFor(batch: Batch, counts: BatchCounts, hasFiles: boolean): string {
+  const { batchId, title, status, totalItems } = batch;
+  const where = hasFiles ? ` All results: ${folderOf(batchId)}/results.csv and results.jsonl.` : '';
+  return [
+    `[Automatic notice, not written by the user] The batch "${title}" (${batchId}) is over: ${status}.`,
+    `Of ${totalItems} items ${counts.succeeded} succeeded, ${counts.failed} failed, ${counts.cancelled} were cancelled.${where}`,
+    'Look at the results with batch_status or the files, and tell the user briefly what came of it. Do not start the batch again.',
+  ].join('\n');
+}
+
+/** Writes `results.jsonl` and `results.csv`, in the order of the items, a page at a time. */
+export async function writeResults(
+  store: Pick<BatchStore, 'items'>,
+  files: ReturnType<FilesOf>,
+  batch: Batch,
+): Promise<void> {
+  const folder = folderOf(batch.batchId);
+  const write = (name: string, lines: AsyncIterable<string>) =>
+    files.writeStream(`${folder}/${name}`, encoded(lines), { maxBytes: MAX_FILE_BYTES, overwrite: true });
+  await write('results.jsonl', jsonLines(itemsOf(store, batch)));
+  await write('results.csv', csvLines(itemsOf(store, batch), columnsOf(batch)));
+}
+
+/** All items of a batch by position. Ends early when the batch is gone. */
+export async function* itemsOf(
+  store: Pick<BatchStore, 'items'>,
+  batch: Pick<Batch, 'batchId' | 'userId'>,
+): AsyncGenerator<BatchItem> {
+  const { batchId, userId } = batch;
+  for (let offset = 0; ; offset += PAGE) {
+    const page = await store.items({ batchId, userId, status: null, offset, limit: PAGE, results: true });
+    if (page === null) return;
+    yield* page;
+    if (page.length < PAGE) return;
+  }
+}
+
+async function* encoded(lines: AsyncIterable<string>): AsyncGenerator<Uint8Array> {
+  const encoder = new TextEncoder();
+  for await (const line of lines) yield encoder.encode(line);
+}
+
+/** One JSON object per item and line. */
+export async function* jsonLines(items: AsyncIterable<BatchItem>): AsyncGenerator<string> {
+  for await (const item of items) yield `${JSON.stringify(resultView(item))}\n`;
+}
+
+export const resultView = (item: BatchItem) => ({
+  key: item.key,
+  position: item.position,
+  status: item.status,
+  attempts: item.attempt,
+  result: item.result,
+  ...(item.resultTruncated ? { result_truncated: true, result_file: item.resultFile } : {}),
+  ...(item.error === null ? {} : { error: item.error }),
+  ...(item.stopReason === null ? {} : { stop_reason: item.stopReason }),
+  model: item.modelName,
+  usage: { input_tokens: item.usage.inputTokens, output_tokens: item.usage.outputTokens },
+});
+
+/** Properties of the result schema, which get columns of their own. */
+export function columnsOf(batch: Batch): readonly string[] {
+  const schema = batch.spec.result_schema;
+  if (typeof schema !== 'object' || schema === null || Array.isArray(schema)) return [];
+  const { properties } = schema as JsonObject;
+  return typeof properties === 'object' && properties !== null && !Array.isArray(properties)
+    ? Object.keys(properties).slice(0, 100)
+    : [];
+}
+
+export async function* csvLines(items: AsyncIterable<BatchItem>, columns: readonly string[]): AsyncGenerator<string> {
+  yield `${['key', 'status', ...columns, 'result', 'error'].map(csvCell).join(',')}\r\n`;
+  for await (const item of items) {
+    const fields = columns.length === 0 ? {} : objectOf(item.result);
+    const cells = columns.map((column) => {
+      const value = fields[column];
+      return value === undefined || value === null ? '' : typeof value === 'string' ? value : JSON.stringify(value);
+    });
+    yield `${[item.key, item.status, ...cells, item.result ?? '', item.error ?? ''].map(csvCell).join(',')}\r\n`;
+  }
+}
+
+function objectOf(text: string | null): Readonly<Record<string, unknown>> {
+  try {
+    const value: unknown = JSON.parse(text ?? '');
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}
+
+/** A cell that begins like a formula is made text: spreadsheets would run it, and models wrote it. */
+export function csvCell(value: string): string {
+  const safe = /^[=+\-@\t\r]/.test(value) && !/^-?\d+(\.\d+)?$/.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}

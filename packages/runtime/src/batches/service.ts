@@ -1,0 +1,254 @@
+import type {
+  Batch,
+  BatchAddress,
+  BatchControl,
+  BatchExecutor,
+  BatchProgress,
+  BatchService,
+  BatchStore,
+  RunService,
+  SubmitBatch,
+  Surroundings,
+} from '@reindeer/protocol';
+import { isBatchOver, newId, ReindeerError } from '@reindeer/protocol';
+import { Bell, settledWithin } from '../common/waiting.ts';
+import { BatchReporter } from './report.ts';
+import { type FilesOf, ResultKeeper } from './results.ts';
+import { type BatchSettings, DEFAULT_BATCH_SETTINGS } from './settings.ts';
+import { BatchWorker } from './worker.ts';
+
+export interface BatchParts {
+  readonly store: BatchStore;
+  readonly surroundings: Surroundings;
+  readonly settings?: Partial<BatchSettings>;
+  readonly instanceId: string;
+  /** null = batches can be read here, and nothing works on them. */
+  readonly work: {
+    readonly executor: BatchExecutor;
+    readonly files: FilesOf | null;
+    readonly runs: Pick<RunService, 'create'>;
+    readonly assistantId: string;
+  } | null;
+}
+
+/** Keys and titles. */
+const LONGEST_KEY = 128;
+const LONGEST_TITLE = 200;
+/** Between two looks of a watcher; a change here wakes it earlier, but not more often than `WATCH_GAP_MS`. */
+const WATCH_MS = 1_000;
+const WATCH_GAP_MS = 200;
+
+/**
+ * Batches in one process: what the gateway and the tools call, the worker, and the reports of ends.
+ *
+ * States: made → started → stopping → stopped. From the first moment of the stop nothing is submitted any more (BT-19).
+ */
+export class LocalBatchService implements BatchService {
+  readonly settings: BatchSettings;
+  readonly #store: BatchStore;
+  readonly #surroundings: Surroundings;
+  readonly #worker: BatchWorker | null;
+  readonly #reporter: BatchReporter | null;
+  readonly #changes = new Bell();
+  #accepting = true;
+
+  constructor(parts: BatchParts) {
+    const { store, surroundings, work } = parts;
+    const settings: BatchSettings = { ...DEFAULT_BATCH_SETTINGS, ...parts.settings };
+    this.settings = settings;
+    this.#store = store;
+    this.#surroundings = surroundings;
+    const works = work !== null && settings.enabled;
+    this.#reporter = works
+      ? new BatchReporter({
+          store,
+          surroundings,
+          files: work.files,
+          runs: work.runs,
+          assistantId: work.assistantId,
+          pollMs: settings.pollMs,
+        })
+      : null;
+    this.#worker = works
+      ? new BatchWorker({
+          store,
+          surroundings,
+          settings,
+          executor: work.executor,
+          results: new ResultKeeper(work.files, settings, surroundings.logger),
+          instanceId: parts.instanceId,
+          onChange: () => {
+            this.#changes.ring();
+            this.#reporter?.wake();
+          },
+        })
+      : null;
+  }
+
+  get working(): boolean {
+    return this.#worker !== null && this.#accepting;
+  }
+
+  /** Items at work in this process. */
+  get running(): number {
+    return this.#worker?.size ?? 0;
+  }
+
+  async start(): Promise<void> {
+    await this.#worker?.start();
+    this.#reporter?.start();
+  }
+
+  /** See `BatchWorker.stop`. Idempotent. */
+  async stop(bounds: { readonly drainMs: number; readonly hardMs: number }): Promise<readonly string[]> {
+    this.#accepting = false;
+    const left = (await this.#worker?.stop(bounds)) ?? [];
+    await this.#reporter?.stop(Math.min(1_000, bounds.hardMs));
+    return left;
+  }
+
+  async submit(input: SubmitBatch): ReturnType<BatchService['submit']> {
+    if (!this.working)
+      throw new ReindeerError('shutting_down', 'Nothing here works on batches now. Try again later.', {
+        retryable: true,
+      });
+    const { clock, random } = this.#surroundings;
+    const limits = this.#limits(input);
+    this.#check(input);
+    const answer = await this.#store.create({
+      batchId: newId(random),
+      userId: input.userId,
+      threadId: input.threadId,
+      runId: input.runId,
+      toolCallId: input.toolCallId,
+      submissionKey: input.submissionKey,
+      title: input.title.slice(0, LONGEST_TITLE),
+      subagentType: input.subagentType,
+      items: input.items,
+      spec: input.spec,
+      notify: input.notify,
+      ...limits,
+      now: clock.now(),
+    });
+    if (answer.outcome === 'thread_not_found') return { outcome: 'thread_not_found' };
+    if (answer.outcome === 'duplicate_keys') throw invalid('The key of each item must be different from the others.');
+    this.#worker?.wake();
+    return answer;
+  }
+
+  get(input: BatchAddress): Promise<BatchProgress | null> {
+    return this.#store.get(input);
+  }
+
+  list(input: Parameters<BatchService['list']>[0]): Promise<readonly Batch[]> {
+    return this.#store.list({ ...input, limit: Math.min(input.limit, 100) });
+  }
+
+  items(input: Parameters<BatchService['items']>[0]): ReturnType<BatchService['items']> {
+    return this.#store.items({ ...input, limit: Math.min(input.limit, 500) });
+  }
+
+  pause(input: BatchAddress): Promise<BatchControl> {
+    return this.#control(this.#store.pause({ ...input, now: this.#surroundings.clock.now() }));
+  }
+  resume(input: BatchAddress): Promise<BatchControl> {
+    return this.#control(this.#store.resume({ ...input, now: this.#surroundings.clock.now() }));
+  }
+  cancel(input: BatchAddress): Promise<BatchControl> {
+    return this.#control(this.#store.cancel({ ...input, now: this.#surroundings.clock.now() }));
+  }
+  cancelItem(input: BatchAddress & { readonly itemId: string }): Promise<BatchControl> {
+    return this.#control(this.#store.cancelItem({ ...input, now: this.#surroundings.clock.now() }));
+  }
+  retryItem(input: BatchAddress & { readonly itemId: string }): Promise<BatchControl> {
+    return this.#control(this.#store.retryItem({ ...input, now: this.#surroundings.clock.now() }));
+  }
+
+  async *watch(input: BatchAddress, signal: AbortSignal): AsyncGenerator<BatchProgress> {
+    const { clock } = this.#surroundings;
+    let last = '';
+    const leaving = aborted(signal);
+    while (!signal.aborted) {
+      const next = this.#changes.next();
+      const progress = await this.#store.get(input);
+      if (progress === null) return;
+      const text = JSON.stringify(progress);
+      if (text !== last) yield progress;
+      last = text;
+      if (isBatchOver(progress.batch.status)) return;
+      await clock.sleep(WATCH_GAP_MS, signal).catch(() => undefined);
+      if (!signal.aborted) await settledWithin(clock, Promise.race([next, leaving]), WATCH_MS);
+    }
+  }
+
+  told(input: { readonly batchId: string; readonly ends: number }): Promise<void> {
+    return this.#store.told(input);
+  }
+
+  async #control(work: Promise<BatchControl>): Promise<BatchControl> {
+    const answer = await work;
+    if (answer.outcome === 'done') {
+      this.#changes.ring();
+      this.#worker?.wake();
+      this.#reporter?.wake();
+    }
+    return answer;
+  }
+
+  #limits(input: SubmitBatch) {
+    const { settings } = this;
+    const maxRunning = whole('max_running', input.maxRunning ?? settings.defaultMaxRunning, 1, settings.maxRunning);
+    const maxLive = whole(
+      'max_live',
+      input.maxLive ?? Math.max(settings.defaultMaxLive, maxRunning),
+      1,
+      settings.maxLive,
+    );
+    const maxAttempts = whole('max_attempts', input.maxAttempts ?? settings.maxAttempts, 1, 10);
+    if (maxRunning > maxLive)
+      throw invalid(`max_running (${maxRunning}) cannot be larger than max_live (${maxLive}). Change one of them.`);
+    return { maxRunning, maxLive, maxAttempts };
+  }
+
+  #check({ items }: SubmitBatch): void {
+    const { maxItems, maxPromptChars, maxTotalChars } = this.settings;
+    if (items.length === 0) throw invalid('A batch needs at least one item.');
+    if (items.length > maxItems)
+      throw invalid(
+        `A batch takes at most ${maxItems} items, and these are ${items.length}. Split it, or raise subagent_batches.max_items.`,
+      );
+    const keys = new Map<string, number>();
+    let total = 0;
+    for (const [position, { key, prompt }] of items.entries()) {
+      if (key.length < 1 || key.length > LONGEST_KEY)
+        throw invalid(`Item ${position + 1}: its key must have 1 to ${LONGEST_KEY} characters.`);
+      const before = keys.get(key);
+      if (before !== undefined)
+        throw invalid(
+          `Items ${before + 1} and ${position + 1} have the same key "${key.slice(0, 80)}". Each needs its own.`,
+        );
+      keys.set(key, position);
+      if (prompt.trim() === '') throw invalid(`Item ${position + 1} ("${key.slice(0, 80)}") has an empty prompt.`);
+      if (prompt.length > maxPromptChars)
+        throw invalid(
+          `Item ${position + 1} ("${key.slice(0, 80)}"): its prompt has more than ${maxPromptChars} characters. Put the text into a file and name the file.`,
+        );
+      total += prompt.length;
+    }
+    if (total > maxTotalChars)
+      throw invalid(`The prompts have more than ${maxTotalChars} characters together. Split the batch.`);
+  }
+}
+
+const invalid = (message: string): ReindeerError => new ReindeerError('validation_failed', message);
+
+function whole(name: string, value: number, low: number, high: number): number {
+  if (!Number.isInteger(value) || value < low || value > high)
+    throw invalid(`${name} must be a whole number from ${low} to ${high}.`);
+  return value;
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
+}

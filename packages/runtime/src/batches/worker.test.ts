@@ -1,0 +1,363 @@
+import { ReindeerError } from '@reindeer/protocol';
+import { deferred, flush, gated, verifies } from '@reindeer/testkit';
+import { describe, expect, test } from 'vitest';
+import { ItemAttempt } from './attempt.ts';
+import { ItemLeases } from './leases.ts';
+import { address, BatchScene, bad, good, HeldExecutor, LEASE } from './scene.ts';
+
+describe('seed 004: the service', () => {
+  test('an attempt needs the owner of its claim', verifies('SEED-004-04'), async () => {
+    const s = new BatchScene();
+    const batch = await s.create();
+    const scope = { lease: { itemId: 'batch.0', owner: '', epoch: 1 } } as never;
+    for (const lease of [undefined, { itemId: 'batch.0' }, { itemId: 'batch.0', owner: '', epoch: 1 }])
+      expect(
+        () => new ItemAttempt({} as never, { lease } as never, batch, scope, new AbortController().signal),
+      ).toThrow(/lease owner/);
+  });
+
+  test(
+    'a scheduler leaves its own item alone that is still being prepared',
+    verifies('SEED-004-05', 'BT-22'),
+    async () => {
+      const s = new BatchScene();
+      await s.create({ maxAttempts: 1 });
+      const { worker, executor } = s.worker();
+      executor.ready = false;
+      await worker.pass();
+      await flush();
+      // Its clock runs past the lease, with no heartbeat in between; the next look must not take the item for lost.
+      s.clock.skip(LEASE + 1_000);
+      await worker.pass();
+      expect(await s.item()).toMatchObject({ status: 'leased', attempt: 1 });
+      expect(executor.children).toHaveLength(1);
+      executor.auto = () => good();
+      executor.child(0).prepared.resolve();
+      await flush();
+      expect(await s.item()).toMatchObject({ status: 'succeeded', result: 'correct source result', attempt: 1 });
+    },
+  );
+
+  test('the heartbeat holds peers off while an item is being prepared', verifies('SEED-004-06'), async () => {
+    const s = new BatchScene();
+    await s.create();
+    const store = gated(s.stores.batches, ['renew']);
+    const { worker, executor } = s.worker({ store: store.target });
+    executor.ready = false;
+    await worker.start();
+    await s.clock.advance(10);
+    while (store.of('renew').length < 2) await s.clock.advance(500);
+    expect(executor.children).toHaveLength(1);
+    // Past the end of the first renewal's lease, and within the second's.
+    const [[first]] = store.of('renew') as [[{ now: number }]];
+    const peer = { owner: 'peer', leaseMs: LEASE, limit: 1, exclude: [], now: first.now + LEASE + 1 };
+    expect((await s.stores.batches.claim(peer)).items).toEqual([]);
+    executor.auto = () => good();
+    executor.child(0).prepared.resolve();
+    await flush();
+    expect((await s.item()).status).toBe('succeeded');
+    await Promise.all([worker.stop({ drainMs: 0, hardMs: 0 }), s.clock.advance(1_000)]);
+  });
+
+  test('each claim has a token of its own', verifies('SEED-004-07'), async () => {
+    const s = new BatchScene();
+    await s.create({ count: 2, maxRunning: 1 });
+    const store = gated(s.stores.batches, ['claim']);
+    const { worker, executor } = s.worker({ store: store.target, instanceId: 'x'.repeat(500) });
+    executor.auto = () => good();
+    for (let pass = 0; pass < 2; pass += 1) {
+      await worker.pass();
+      await flush();
+    }
+    const owners = store.of('claim').map(([input]) => (input as { owner: string }).owner);
+    expect(new Set(owners).size).toBe(2);
+    for (const owner of owners) expect(owner.length).toBeLessThanOrEqual(128);
+    const items = await s.items();
+    expect(items.map((item) => item.status)).toEqual(['succeeded', 'succeeded']);
+    for (const item of items) expect(JSON.stringify(item)).not.toContain(owners[0]);
+  });
+
+  test(
+    'a cancel is heard within one heartbeat, whatever the poll interval',
+    verifies('SEED-004-09', 'BT-25'),
+    async () => {
+      const s = new BatchScene();
+      await s.create();
+      const { worker, executor } = s.worker({ settings: { pollMs: 60_000 } });
+      await worker.start();
+      await s.clock.advance(10);
+      const child = executor.child(0);
+      await child.begun.promise;
+      // By another instance: nothing here is told.
+      await s.stores.batches.cancel({ ...address, now: s.clock.now() });
+      expect(child.work.signal.aborted).toBe(false);
+      await s.clock.advance(Math.ceil(LEASE / 3) + 10);
+      expect(child.work.signal.aborted).toBe(true);
+      // It completes all the same.
+      child.ended.resolve(good());
+      await flush();
+      expect(await s.item()).toMatchObject({ status: 'cancelled', result: null });
+      expect(worker.size).toBe(0);
+      await Promise.all([worker.stop({ drainMs: 0, hardMs: 0 }), s.clock.advance(1_000)]);
+    },
+  );
+
+  test(
+    'leaving a heartbeat waits for the renewal under way, however often it is told to stop',
+    verifies('SEED-004-10'),
+    async () => {
+      const s = new BatchScene();
+      const renewing = deferred<void>();
+      const finish = deferred<void>();
+      let calls = 0;
+      const leases = new ItemLeases({
+        store: {
+          renew: async ({ leases: asked }) => {
+            calls += 1;
+            if (calls > 1) {
+              renewing.resolve();
+              await finish.promise;
+            }
+            return new Map(asked.map(({ itemId }) => [itemId, { valid: true, cancelRequested: false, busy: false }]));
+          },
+        },
+        surroundings: s.surroundings,
+        leaseMs: 3_000,
+      });
+      const scope = leases.hold({ itemId: 'item', owner: 'generation', epoch: 1 }, s.clock.monotonic());
+      leases.start();
+      await s.clock.advance(2_100);
+      await renewing.promise;
+      const states: string[] = [];
+      const left = [1, 2, 3].map(async (n) => {
+        await scope.leave();
+        states.push(`left ${n}`);
+      });
+      await flush();
+      expect(states).toEqual([]);
+      finish.resolve();
+      await Promise.all(left);
+      expect(states).toHaveLength(3);
+      expect(leases.size).toBe(0);
+      await s.clock.advance(10_000);
+      expect(calls).toBe(2);
+      await leases.stop();
+      expect(s.clock.sleeping).toBe(0);
+    },
+  );
+});
+
+describe('an attempt', () => {
+  test('what is not admitted counts no attempt and waits a little', verifies('BT-05'), async () => {
+    const s = new BatchScene();
+    await s.create({ maxAttempts: 1 });
+    let refusals = 0;
+    const executor = new HeldExecutor();
+    const { worker } = s.worker({
+      executor: {
+        prepare: async (work) => {
+          refusals += 1;
+          if (refusals <= 4) throw new ReindeerError('over_capacity', 'No room.', { retryable: true });
+          return executor.prepare(work);
+        },
+      },
+    });
+    executor.auto = () => good();
+    await worker.start();
+    await s.clock.advance(1_000);
+    expect(await s.item()).toMatchObject({ status: 'queued', attempt: 0, error: 'No room.' });
+    await s.clock.advance(20_000);
+    expect(await s.item()).toMatchObject({ status: 'succeeded', attempt: 1 });
+    await Promise.all([worker.stop({ drainMs: 0, hardMs: 0 }), s.clock.advance(1_000)]);
+  });
+
+  test('a failed attempt is repeated after a growing pause, up to its limit', async () => {
+    const s = new BatchScene();
+    await s.create({ maxAttempts: 3 });
+    const { worker, executor } = s.worker({ settings: { backoffMs: 4_000 } });
+    const at: number[] = [];
+    executor.auto = () => {
+      at.push(s.clock.now());
+      return bad();
+    };
+    await worker.start();
+    await s.clock.advance(60_000);
+    expect(await s.item()).toMatchObject({ status: 'failed', attempt: 3, error: 'broken' });
+    const pauses = at.slice(1).map((time, n) => time - (at[n] ?? 0));
+    expect(pauses[0]).toBeGreaterThanOrEqual(2_000);
+    expect(pauses[1]).toBeGreaterThanOrEqual(4_000);
+    expect(executor.children.every((child) => child.forgotten)).toBe(true);
+    await Promise.all([worker.stop({ drainMs: 0, hardMs: 0 }), s.clock.advance(1_000)]);
+  });
+
+  test('a start that is refused begins no child', verifies('BT-07'), async () => {
+    const s = new BatchScene();
+    await s.create();
+    const { worker, executor, surroundings } = s.worker();
+    const gate = surroundings.probe.hold('batch.before-start');
+    await worker.pass();
+    await gate.reached;
+    await s.stores.batches.cancel({ ...address, now: s.clock.now() });
+    gate.release();
+    await flush();
+    expect(executor.children).toHaveLength(1);
+    expect(executor.child(0).begun.settled).toBe(false);
+    expect((await s.item()).status).toBe('cancelled');
+    expect(worker.size).toBe(0);
+  });
+
+  test('after a lost lease the child is stopped and nothing is written', verifies('BT-25', 'BT-08'), async () => {
+    const s = new BatchScene();
+    await s.create();
+    const first = s.worker();
+    await first.worker.pass();
+    await first.executor.child(0).begun.promise;
+    s.clock.skip(LEASE + 1);
+    const second = s.worker();
+    await second.worker.pass();
+    await second.executor.child(0).begun.promise;
+    // The first hears of it with its next beat, or its deadline, and has finished meanwhile.
+    first.executor.child(0).ended.resolve(good('of the first'));
+    await flush();
+    expect(await s.item()).toMatchObject({ status: 'running', attempt: 2 });
+    second.executor.child(0).ended.resolve(good('of the second'));
+    await flush();
+    expect(await s.item()).toMatchObject({ status: 'succeeded', result: 'of the second' });
+  });
+
+  test(
+    'the lease is renewed while a stopped child drains, and left alone after the bound',
+    verifies('BT-23', 'BT-22'),
+    async () => {
+      const s = new BatchScene();
+      await s.create();
+      const { worker, executor, surroundings } = s.worker({ settings: { drainMs: 30_000 } });
+      await worker.start();
+      await s.clock.advance(10);
+      await executor.child(0).begun.promise;
+      const stopped = worker.stop({ drainMs: 0, hardMs: 120_000 });
+      await s.clock.advance(25_000);
+      expect(executor.child(0).work.signal.aborted).toBe(true);
+      const peer = (now: number) =>
+        s.stores.batches.claim({ owner: 'peer', leaseMs: LEASE, limit: 1, exclude: [], now });
+      expect((await peer(s.clock.now())).items).toEqual([]);
+      await s.clock.advance(6_000);
+      expect(surroundings.logger.lines.some(({ message }) => message.includes('goes on after'))).toBe(true);
+      expect(await s.item()).toMatchObject({ status: 'running', attempt: 1 });
+      // Neither renewed nor released: it falls to a peer when the last lease is over.
+      const [item] = (await peer(s.clock.now() + LEASE)).items;
+      expect(item?.attempt).toBe(2);
+      executor.child(0).ended.resolve(good());
+      await s.clock.advance(120_000);
+      expect(await stopped).toEqual([]);
+      expect((await s.item()).status).toBe('leased');
+    },
+  );
+
+  test('a stop lets children end, then gives their items back at once', verifies('BT-19', 'BT-20'), async () => {
+    const s = new BatchScene();
+    await s.create({ count: 3 });
+    const { worker, executor } = s.worker();
+    await worker.start();
+    await s.clock.advance(10);
+    expect(executor.children).toHaveLength(3);
+    for (const child of executor.children)
+      child.work.signal.addEventListener('abort', () => child.ended.resolve(bad('stopped')));
+    const stop = [worker.stop({ drainMs: 5_000, hardMs: 10_000 }), worker.stop({ drainMs: 0, hardMs: 0 })];
+    executor.child(1).ended.resolve(good());
+    await s.clock.advance(4_000);
+    // Neither the second call nor anything else shortens the drain.
+    expect(executor.children.map((child) => child.work.signal.aborted)).toEqual([false, false, false]);
+    await s.clock.advance(2_000);
+    expect(await Promise.all(stop)).toEqual([[], []]);
+    expect(await s.items()).toMatchObject([
+      { status: 'queued', attempt: 0 },
+      { status: 'succeeded', attempt: 1 },
+      { status: 'queued', attempt: 0 },
+    ]);
+    expect(s.clock.sleeping).toBe(0);
+  });
+
+  test('a store that cannot answer at the end is asked again, and the item ends once', verifies('BT-21'), async () => {
+    const s = new BatchScene();
+    await s.create();
+    const store = gated(s.stores.batches, ['finish']);
+    const { worker, executor } = s.worker({ store: store.target });
+    await worker.start();
+    await s.clock.advance(10);
+    store.break(new ReindeerError('store_unavailable', 'Away.', { retryable: true }), 'finish');
+    executor.child(0).ended.resolve(good());
+    await s.clock.advance(20_000);
+    expect(await s.item()).toMatchObject({ status: 'running', attempt: 1 });
+    store.heal();
+    await s.clock.advance(3_000);
+    expect(await s.item()).toMatchObject({ status: 'succeeded', attempt: 1 });
+    expect(executor.children).toHaveLength(1);
+    await Promise.all([worker.stop({ drainMs: 0, hardMs: 0 }), s.clock.advance(1_000)]);
+  });
+
+  test('a claim that was heard of too late is given back', verifies('BT-26'), async () => {
+    const s = new BatchScene();
+    await s.create();
+    const store = gated(s.stores.batches, ['claim']);
+    const { worker, executor } = s.worker({ store: store.target });
+    const gate = store.hold('claim', 'after');
+    const pass = worker.pass();
+    await gate.reached;
+    s.clock.skip(LEASE);
+    gate.open();
+    await pass;
+    await flush();
+    expect(executor.children).toEqual([]);
+    expect(await s.item()).toMatchObject({ status: 'queued', attempt: 0 });
+  });
+
+  test('what an earlier process of the instance held is free when it comes back', verifies('BT-26'), async () => {
+    const s = new BatchScene();
+    await s.create({ count: 2 });
+    const dead = s.worker({ instanceId: 'one' });
+    await dead.worker.pass();
+    await flush();
+    // It was killed: nothing of it is heard again.
+    const next = s.worker({ instanceId: 'one' });
+    next.executor.auto = () => good();
+    await next.worker.start();
+    await s.clock.advance(100);
+    expect(await s.items()).toMatchObject([
+      { status: 'succeeded', attempt: 2 },
+      { status: 'succeeded', attempt: 2 },
+    ]);
+    await Promise.all([next.worker.stop({ drainMs: 0, hardMs: 0 }), s.clock.advance(1_000)]);
+  });
+
+  test('never more at once than the process takes, over all batches', async () => {
+    const s = new BatchScene();
+    await s.create({ batchId: 'one', count: 20 });
+    await s.create({ batchId: 'two', count: 20 });
+    const { worker, executor } = s.worker({ settings: { maxRunningHere: 4 } });
+    await worker.start();
+    await s.clock.advance(10);
+    expect(executor.children.map((child) => child.work.item.batchId).sort()).toEqual(['one', 'one', 'two', 'two']);
+    for (let n = 0; n < 40; n += 1) {
+      executor.child(n).ended.resolve(good());
+      await s.clock.advance(5);
+      expect(worker.size).toBeLessThanOrEqual(4);
+    }
+    expect((await s.items('one')).every((item) => item.status === 'succeeded')).toBe(true);
+    expect((await s.items('two')).every((item) => item.status === 'succeeded')).toBe(true);
+    await Promise.all([worker.stop({ drainMs: 0, hardMs: 0 }), s.clock.advance(1_000)]);
+  });
+
+  test('a long result is bounded in its row', verifies('BT-15'), async () => {
+    const s = new BatchScene();
+    await s.create();
+    const { worker, executor } = s.worker({ settings: { maxResultChars: 100, previewChars: 10 } });
+    executor.auto = () => good('😀'.repeat(80));
+    await worker.pass();
+    await flush();
+    const item = await s.item();
+    expect(item).toMatchObject({ status: 'succeeded', resultTruncated: true });
+    expect(item.result).toBe('😀'.repeat(50));
+    expect(item.resultPreview).toBe('😀'.repeat(5));
+  });
+});
