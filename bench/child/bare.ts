@@ -60,6 +60,7 @@ function bareAttempt(
     emit: () => undefined,
     nameTask: () => undefined,
     countUsage: () => undefined,
+    usage: () => NO_USAGE,
     stopReason: () => undefined,
     fail: () => undefined,
   };

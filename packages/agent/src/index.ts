@@ -1,4 +1,13 @@
+export { COMPACTION, type CompactionMark, type CompactionTrigger } from './context/compaction.ts';
+export {
+  type CompactionReport,
+  type CompactionRequest,
+  compactHistory,
+} from './context/manual-compaction.ts';
+export type { MemorySource } from './context/memory-port.ts';
+export { DEFAULT_SUMMARIZATION, type SummarizationSettings } from './context/summarization.ts';
 export { Documents, type DocumentsOptions } from './documents/documents.ts';
+export { type Goal, type GoalWrite, goalOf, MAX_CONTINUATIONS, MAX_OBJECTIVE, newGoal } from './goals/goal.ts';
 export { canonicalise, type HistoryLimits } from './history/canonicalise.ts';
 export {
   createLeadAgent,
@@ -7,6 +16,8 @@ export {
   type LeadAgentOptions,
   type LeadAgentSettings,
 } from './lead/lead-agent.ts';
+export { DEFAULT_SAFEGUARDS, type SafeguardSettings } from './lead/safeguards.ts';
+export { suggestQuestions } from './lead/suggestions.ts';
 export { agentGraph } from './loop/attempt-graph.ts';
 export { type CompiledGraph, compileGraph, createLoop, type Loop, type LoopOptions } from './loop/loop.ts';
 export { defineMiddleware, type Middleware, type OwnMiddleware } from './loop/middleware.ts';
@@ -14,10 +25,15 @@ export { AttemptScope, scopeOf } from './loop/scope.ts';
 export { threadChannels } from './loop/thread-channels.ts';
 export { type McpCatalog, McpServers, type McpServersOptions, type ServerStatus } from './mcp/servers.ts';
 export { type McpOrigin, originOf } from './mcp/tool.ts';
+export { DEFAULT_CIRCUIT_BREAKER } from './middleware/circuit-breaker.ts';
 export type { FormField, HumanInputRequest } from './middleware/clarification-form.ts';
+export { SAFETY_DETECTORS } from './middleware/finish-reason.ts';
 export { DEFAULT_LLM_CALL, ERROR_FALLBACK, type LlmCallSettings } from './middleware/llm-errors.ts';
+export { DEFAULT_LOOP_DETECTION, type LoopDetectionSettings } from './middleware/loop-detection.ts';
 export { checkOrder, ORDER_RULES, type OrderRule } from './middleware/order.ts';
 export { DEFAULT_TITLE_SETTINGS, type TitleSettings } from './middleware/title.ts';
+export { DEFAULT_TOKEN_BUDGET, type TokenBudgetSettings } from './middleware/token-budget.ts';
+export { DEFAULT_TOOL_OUTPUT, type ToolOutputSettings } from './middleware/tool-output.ts';
 export type { ModelEntry, ModelFactory, ModelInfo, ModelOptions } from './models/entry.ts';
 export {
   type ChosenModel,
@@ -26,6 +42,13 @@ export {
   type ModelRegistry,
   type RegistryOptions,
 } from './models/registry.ts';
+export {
+  allowlistProvider,
+  type GuardrailDecision,
+  type GuardrailProvider,
+  type GuardrailRequest,
+} from './safety/guardrails.ts';
+export { neutralTags } from './safety/tags.ts';
 export { CALLS_DROPPED, LIMIT_REASON } from './subagents/limits.ts';
 export {
   readSubagentMetadata,

@@ -1,6 +1,6 @@
 import type { ToolOutcome, WireMessage } from './facts.ts';
 import type { Json, JsonObject } from './json.ts';
-import type { Run } from './run.ts';
+import type { Run, TokenUsage } from './run.ts';
 import type { JournalBegin, Packed } from './stores.ts';
 
 /** How the runtime runs a graph without knowing what is inside. The shapes are those of a compiled LangGraph graph. */
@@ -85,6 +85,8 @@ export interface AttemptContext {
   nameTask(taskId: string, node: string): void;
   /** Adds to the run's counters. */
   countUsage(usage: { readonly inputTokens: number; readonly outputTokens: number; readonly model: string }): void;
+  /** The run's counters so far: what was counted here, for the run and its sub-agents, and what its row says of earlier attempts. */
+  usage(): TokenUsage;
   /** Why the run ends early, e.g. `loop_capped`. The first reason stays. */
   stopReason(reason: string): void;
   /** Marks the run as failed although the graph ended normally (a provider's final failure shown as a message). */

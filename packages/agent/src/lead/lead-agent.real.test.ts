@@ -80,7 +80,7 @@ test('commands and file tools see the same files', verifies('TOOL-2'), async (co
         call('present_files', { filepaths: ['outputs/b.txt'] }),
       ],
     },
-    { calls: [call('read_file', { path: '/etc/passwd' }), call('bash', { command: 'cat /etc/shadow' })] },
+    { calls: [call('read_file', { path: '/etc/passwd' }), call('bash', { command: 'cat $(printf /etc/%s shadow)' })] },
     { text: 'done' },
   ]);
   const { messages, values } = await run('go');

@@ -10,6 +10,8 @@ import {
   type Surroundings,
 } from '@reindeer/protocol';
 import { SharedLeases } from '@reindeer/sandbox';
+import type { MemorySource } from '../context/memory-port.ts';
+import { goalMiddleware } from '../goals/goal-middleware.ts';
 import type { HistoryLimits } from '../history/canonicalise.ts';
 import { agentGraph } from '../loop/attempt-graph.ts';
 import { type CompiledGraph, compileGraph, createLoop, type Loop } from '../loop/loop.ts';
@@ -19,21 +21,23 @@ import { AttemptScope, SCOPE } from '../loop/scope.ts';
 import { threadChannels } from '../loop/thread-channels.ts';
 import { approvalMiddleware } from '../middleware/approval.ts';
 import { clarificationMiddleware } from '../middleware/clarification.ts';
-import { DEFAULT_LLM_CALL, type LlmCallSettings, llmErrorsMiddleware } from '../middleware/llm-errors.ts';
+import { DEFAULT_LLM_CALL, type LlmCallSettings } from '../middleware/llm-errors.ts';
 import { checkOrder } from '../middleware/order.ts';
-import { sandboxMiddleware } from '../middleware/sandbox.ts';
-import { terminalResponseMiddleware } from '../middleware/terminal-response.ts';
 import { threadDataMiddleware } from '../middleware/thread-data.ts';
 import { DEFAULT_TITLE_SETTINGS, type TitleSettings, titleMiddleware } from '../middleware/title.ts';
-import { toolErrorsMiddleware } from '../middleware/tool-errors.ts';
+import { isPlanMode, TODOS_PROMPT, todosMiddleware } from '../middleware/todos.ts';
+import { tokenBudgetMiddleware } from '../middleware/token-budget.ts';
 import { uploadsMiddleware } from '../middleware/uploads.ts';
+import type { ModelEntry } from '../models/entry.ts';
 import type { ModelRegistry } from '../models/registry.ts';
 import { subagentLimits } from '../subagents/limits.ts';
 import { runLimits } from '../subagents/settings.ts';
 import type { Subagents } from '../subagents/subagents.ts';
 import { CLARIFICATION_TOOL } from '../tools/ask-clarification.ts';
 import { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from '../tools/core-tools.ts';
+import { TODOS_TOOL, writeTodosTool } from '../tools/write-todos.ts';
 import { delegationSection, systemPrompt } from './prompt.ts';
+import { DEFAULT_SAFEGUARDS, type SafeguardSettings, safeguards } from './safeguards.ts';
 
 export const LEAD_AGENT = 'lead_agent';
 
@@ -45,6 +49,7 @@ export interface LeadAgentSettings {
   readonly history: HistoryLimits;
   /** Tools that a person must approve before each call; `*` = all. Runs may ask for more with `interrupt_on`. */
   readonly approvals: readonly string[];
+  readonly safeguards: SafeguardSettings;
 }
 
 export const DEFAULT_LEAD_AGENT_SETTINGS: LeadAgentSettings = {
@@ -54,6 +59,7 @@ export const DEFAULT_LEAD_AGENT_SETTINGS: LeadAgentSettings = {
   title: DEFAULT_TITLE_SETTINGS,
   history: { maxCharacters: 1_000_000 },
   approvals: [],
+  safeguards: DEFAULT_SAFEGUARDS,
 };
 
 export interface LeadAgentOptions {
@@ -67,6 +73,8 @@ export interface LeadAgentOptions {
   readonly sandboxes: SandboxProvider;
   /** Shared with whoever else holds sandboxes of the same provider; default: leases of its own. */
   readonly leases?: SandboxLeases;
+  /** What is remembered of the user; absent = nothing. */
+  readonly memory?: MemorySource;
   readonly surroundings: Surroundings;
   readonly settings?: Partial<LeadAgentSettings>;
 }
@@ -85,19 +93,34 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
     // Only the local provider has no folders of its own: there the model works with relative paths (D8).
     pathStyle: report.provider === 'local' ? ('relative' as const) : ('virtual' as const),
   };
+  const { memory } = options;
+  const guards = safeguards({
+    settings: settings.safeguards,
+    llmCall: settings.llmCall,
+    agentName: settings.agentName,
+    pathStyle: abilities.pathStyle,
+    surroundings,
+    ...(memory === undefined ? {} : { memory }),
+  });
   const chain = (more: readonly Middleware[]): Middleware[] => [
+    ...guards.first,
     threadDataMiddleware(),
     uploadsMiddleware(sandboxes),
-    sandboxMiddleware(),
+    ...guards.context,
     approvalMiddleware(settings.approvals),
-    llmErrorsMiddleware(settings.llmCall, surroundings),
-    toolErrorsMiddleware(),
+    ...guards.calls,
     ...more,
     ...(options.middleware ?? []),
+    todosMiddleware(),
     titleMiddleware(settings.title, surroundings),
-    terminalResponseMiddleware(),
+    goalMiddleware({ surroundings, evaluator: (scope) => helperModel(optionsOf(scope.attempt)) }),
+    tokenBudgetMiddleware(settings.safeguards.tokenBudget),
+    ...guards.answers,
     clarificationMiddleware(),
   ];
+  /** The run's model without thinking, for short questions beside the work. */
+  const helperModel = async (run: Readonly<Record<string, unknown>>) =>
+    (await models.choose({ name: choiceOf(run).name, thinking: false })).model;
   const tools = [...coreTools(settings.tools, abilities), ...(options.tools ?? [])];
   const variant = (
     extra: { readonly tools: readonly StructuredToolInterface[]; readonly middleware: readonly Middleware[] },
@@ -106,8 +129,8 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
     const middleware = chain(extra.middleware);
     checkOrder(middleware);
     const prompts = new Map<string, SystemMessage>();
-    const promptOf = (interactive: boolean, section: string | undefined): SystemMessage => {
-      const key = `${interactive}:${section ?? ''}`;
+    const promptOf = (interactive: boolean, planning: boolean, section: string | undefined): SystemMessage => {
+      const key = `${interactive}:${planning}:${section ?? ''}`;
       const known = prompts.get(key);
       if (known !== undefined) return known;
       const made = new SystemMessage(
@@ -115,6 +138,7 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
           agentName: settings.agentName,
           interactive,
           ...abilities,
+          ...(planning ? { planning: TODOS_PROMPT } : {}),
           ...(section === undefined ? {} : { delegation: section }),
         }),
       );
@@ -122,21 +146,28 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
       prompts.set(key, made);
       return made;
     };
-    let silentTools: readonly unknown[] | null = null;
+    // One list per mode, made once: what a model is bound to is remembered by the list.
+    const lists = new Map<string, readonly unknown[]>();
+    const offeredIn = (offered: readonly unknown[], interactive: boolean, planning: boolean): readonly unknown[] => {
+      const key = `${interactive}:${planning}`;
+      const hidden = new Set([...(interactive ? [] : [CLARIFICATION_TOOL]), ...(planning ? [] : [TODOS_TOOL])]);
+      const known = lists.get(key) ?? offered.filter((tool) => !hidden.has((tool as { name?: string }).name ?? ''));
+      lists.set(key, known);
+      return known;
+    };
     const loop = createLoop({
       channels: threadChannels(surroundings.random),
       middleware,
-      tools: [...tools, ...extra.tools],
+      tools: [...tools, writeTodosTool(), ...extra.tools],
       random: surroundings.random,
       historyLimits: settings.history,
       request(scope, runtime, offered) {
         if (scope.model === null) throw new ReindeerError('internal', 'The run has no model.');
         const run = runOptions(runtime);
         const interactive = run.non_interactive !== true;
-        const systemMessage = promptOf(interactive, delegation(run));
-        if (interactive) return { model: scope.model, systemMessage, tools: offered };
-        silentTools ??= offered.filter((tool) => (tool as { name?: unknown }).name !== CLARIFICATION_TOOL);
-        return { model: scope.model, systemMessage, tools: silentTools };
+        const planning = isPlanMode(run);
+        const systemMessage = promptOf(interactive, planning, delegation(run));
+        return { model: scope.model, systemMessage, tools: offeredIn(offered, interactive, planning) };
       },
     });
     return { loop, compiled: compileGraph(loop, LEAD_AGENT) };
@@ -156,6 +187,7 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
       middleware: options.middleware ?? [],
       approvals: settings.approvals,
       llmCall: settings.llmCall,
+      safeguards: settings.safeguards,
       history: settings.history,
       ...abilities,
       surroundings,
@@ -177,11 +209,12 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
         ...(delegates ? delegating : plain),
         saver,
         surroundings,
-        scope: new AttemptScope(attempt, leases, chosen.model),
+        scope: new AttemptScope(attempt, leases, chosen.model, undefined, windowOf(chosen.entry)),
         metadata: {
           agent_name: LEAD_AGENT,
           model_name: chosen.entry.name,
           thinking_enabled: chosen.thinking,
+          ...(isPlanMode(run) ? { is_plan_mode: true } : {}),
           ...(delegates ? { subagent_enabled: true } : {}),
           ...(chosen.reasoningEffort === null ? {} : { reasoning_effort: chosen.reasoningEffort }),
         },
@@ -192,6 +225,10 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
     },
   };
 }
+
+/** Tokens that a configured model takes; null = not said. */
+export const windowOf = (entry: ModelEntry): number | null =>
+  typeof entry.context_window === 'number' && entry.context_window > 0 ? entry.context_window : null;
 
 const optionsOf = (attempt: AttemptContext): Readonly<Record<string, unknown>> =>
   runOptions({ configurable: { [SCOPE]: new AttemptScope(attempt, null) }, context: {} });

@@ -348,7 +348,7 @@ test('usage is counted, pieces carry the id of the message, and an edit by a cli
   const attempt = recordedAttempt();
   const graph = start(saver, attempt);
   const { messages } = await drain(graph, { messages: go() }, attempt);
-  expect(attempt.usage).toEqual([{ inputTokens: 5, outputTokens: 2, model: 'fake-1' }]);
+  expect(attempt.counted).toEqual([{ inputTokens: 5, outputTokens: 2, model: 'fake-1' }]);
   expect(attempt.pushed.map((chunk) => [chunk.id, chunk.content])).toEqual([
     [messages[1]?.id, 'one '],
     [messages[1]?.id, 'two'],

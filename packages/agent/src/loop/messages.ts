@@ -173,10 +173,37 @@ export const isTool = (message: BaseMessage | undefined): message is ToolMessage
 export const isHuman = (message: BaseMessage | undefined): message is HumanMessage =>
   message !== undefined && message.type === 'human';
 
-/** A message that a person wrote: human role and not injected by the harness. */
+/** What a reply to a question of the agent carries (MW-37). */
+export interface HumanInputResponse {
+  readonly version: 1;
+  readonly kind: 'human_input_response';
+  readonly source: string;
+  readonly request_id: string;
+  readonly response_kind: 'text' | 'option';
+  readonly value: string;
+  readonly option_id?: string;
+}
+
+/** The reply that a message is; null when it is none or not a valid one: all its texts must say something. */
+export function humanInputResponse(message: BaseMessage): HumanInputResponse | null {
+  const reply = message.additional_kwargs.human_input_response as Partial<HumanInputResponse> | null | undefined;
+  if (typeof reply !== 'object' || reply === null) return null;
+  if (reply.version !== 1 || reply.kind !== 'human_input_response') return null;
+  if (reply.response_kind !== 'text' && reply.response_kind !== 'option') return null;
+  const texts = [reply.source, reply.request_id, reply.value];
+  if (reply.option_id !== undefined) texts.push(reply.option_id);
+  const says = texts.every((text) => typeof text === 'string' && text.trim() !== '');
+  return says ? (reply as HumanInputResponse) : null;
+}
+
+/** A message that a person wrote: human role and not injected by the harness. A hidden reply to a question is one too (MW-37). */
 export function isGenuineUser(message: BaseMessage): boolean {
   if (!isHuman(message)) return false;
-  return message.additional_kwargs.hide_from_ui !== true;
+  return message.additional_kwargs.hide_from_ui !== true || humanInputResponse(message) !== null;
 }
+
+/** A message for the next request only: the model reads it, no page shows it, no state keeps it. */
+export const hiddenNote = (content: string, name?: string): HumanMessage =>
+  new HumanMessage({ content, ...(name === undefined ? {} : { name }), additional_kwargs: { hide_from_ui: true } });
 
 export { AIMessage, AIMessageChunk, HumanMessage, RemoveMessage, SystemMessage, ToolMessage };

@@ -15,6 +15,8 @@ export class AttemptScope {
   readonly attempt: AttemptContext;
   /** The model that the run chose; null where the loop's owner always uses the same one. */
   readonly model: BaseChatModel | null;
+  /** Tokens that the model takes; null = unknown. */
+  readonly contextWindow: number | null;
   /** Null: this agent has no sandboxes. */
   readonly leases: SandboxLeases | null;
   /** In whose name sandboxes are held: made of the server's own ids, so that nothing in a request can choose it (SQ-13). */
@@ -28,9 +30,11 @@ export class AttemptScope {
     leases: SandboxLeases | null,
     model: BaseChatModel | null = null,
     owner = `run:${attempt.run.runId}:${attempt.attempt}`,
+    contextWindow: number | null = null,
   ) {
     this.attempt = attempt;
     this.model = model;
+    this.contextWindow = contextWindow;
     this.leases = leases;
     this.owner = owner;
   }

@@ -1,4 +1,7 @@
 import type { Random } from '@reindeer/protocol';
+import { COMPACTION } from '../context/compaction.ts';
+import { mergeReminders, REMINDERS } from '../context/dynamic-context.ts';
+import { mergeGoal } from '../goals/goal.ts';
 import { type Channel, lastWrite, messagesChannel, reduced } from './channels.ts';
 
 const MAX_DELEGATIONS = 50;
@@ -21,7 +24,7 @@ export function threadChannels(random: Random): Record<string, Channel> {
     title: lastWrite(),
     artifacts: reduced(unionOfPaths, () => []),
     todos: reduced((left, right) => (Array.isArray(right) ? right : left)),
-    goal: reduced((left, right) => (isObject(right) ? right : left)),
+    goal: reduced(mergeGoal),
     uploaded_files: reduced((left, right) => (Array.isArray(right) ? right : left)),
     viewed_images: reduced(mergeImages),
     promoted: reduced(mergePromoted),
@@ -29,6 +32,9 @@ export function threadChannels(random: Random): Record<string, Channel> {
     skill_context: reduced(mergeSkills),
     summary_text: lastWrite(),
     background_tasks: lastWrite(),
+    [COMPACTION]: reduced((left, right) => (isObject(right) ? right : left)),
+    // The harness's own: what it told the model about the date and the user, and before which message.
+    [REMINDERS]: { ...reduced(mergeReminders), hidden: true },
   };
 }
 

@@ -1,8 +1,15 @@
 import { AIMessage } from '@langchain/core/messages';
 import { isGraphBubbleUp } from '@langchain/langgraph';
 import { ReindeerError, type Surroundings } from '@reindeer/protocol';
+import { modelName } from '../loop/call-model.ts';
 import { defineMiddleware, type Middleware } from '../loop/middleware.ts';
 import { scopeOf } from '../loop/scope.ts';
+import {
+  type CallEnd,
+  CircuitBreaker,
+  type CircuitBreakerSettings,
+  DEFAULT_CIRCUIT_BREAKER,
+} from './circuit-breaker.ts';
 import { type Failure, readFailure } from './llm-failure.ts';
 
 export const LLM_ERRORS = 'llm-errors';
@@ -18,6 +25,7 @@ export interface LlmCallSettings {
   readonly burstRetryBaseDelayMs: number;
   /** Longest wait that a provider may ask for; a longer one is the final failure. */
   readonly retryAfterLimitMs: number;
+  readonly circuitBreaker: CircuitBreakerSettings;
 }
 
 export const DEFAULT_LLM_CALL: LlmCallSettings = {
@@ -26,7 +34,11 @@ export const DEFAULT_LLM_CALL: LlmCallSettings = {
   retryCapDelayMs: 8_000,
   burstRetryBaseDelayMs: 5_000,
   retryAfterLimitMs: 600_000,
+  circuitBreaker: DEFAULT_CIRCUIT_BREAKER,
 };
+
+/** Models whose circuits are remembered at once; the one that was used longest ago is forgotten. */
+const MAX_CIRCUITS = 64;
 
 const SHORT_ATTEMPTS = 2;
 
@@ -37,18 +49,38 @@ const SHORT_ATTEMPTS = 2;
  */
 export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Surroundings): Middleware {
   const { clock, random, logger } = surroundings;
+  const circuits = new Map<string, CircuitBreaker>();
+  const circuitOf = (name: string): CircuitBreaker => {
+    const circuit = circuits.get(name) ?? new CircuitBreaker(settings.circuitBreaker, clock);
+    circuits.delete(name);
+    circuits.set(name, circuit);
+    for (const old of circuits.keys()) if (circuits.size > MAX_CIRCUITS) circuits.delete(old);
+    return circuit;
+  };
   return defineMiddleware({
     name: LLM_ERRORS,
     async wrapModelCall(request, handler) {
       const { attempt: run } = scopeOf(request.runtime);
       const signal = request.runtime.signal;
+      const circuit = circuitOf(modelName(request.model));
       let wait = 0;
       for (let attempt = 1; ; attempt++) {
+        if (!circuit.enter()) {
+          const open = openCircuit(circuit.remainingMs());
+          run.fail(textFor(open));
+          return fallback(open, new ReindeerError('over_capacity', 'The circuit is open.'));
+        }
+        let end: CallEnd = 'neutral';
         try {
-          return await handler(request);
+          const message = await handler(request);
+          end = 'success';
+          return message;
         } catch (error) {
           if (mustPass(error, signal)) throw error;
           const failure = readFailure(error, clock.now());
+          end = COUNTED.has(failure.kind) ? 'failure' : 'neutral';
+          // Before the wait: others must learn of it now.
+          if (end === 'failure') circuit.ended(end);
           const most = attemptsFor(failure, settings);
           wait = nextWait(failure, wait, settings, random.next());
           const last = !failure.retryable || attempt >= most || wait > settings.retryAfterLimitMs;
@@ -66,11 +98,24 @@ export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Sur
             message: `The model did not answer (${failure.kind}). Trying again in ${Math.ceil(wait / 1_000)} s (${attempt + 1} of ${most}).`,
           });
           await clock.sleep(wait, signal);
+        } finally {
+          // Once per call, also when it was stopped or asks a person: nobody holds the probe for ever.
+          if (end !== 'failure') circuit.ended(end);
         }
       }
     },
   });
 }
+
+/** Failures that tell that the provider is down. A burst limit, a wrong key or a wrong request does not. */
+const COUNTED: ReadonlySet<Failure['kind']> = new Set(['transient', 'busy', 'stream_timeout']);
+
+const openCircuit = (remainingMs: number): Failure => ({
+  kind: 'circuit_open',
+  retryable: false,
+  retryAfterMs: remainingMs,
+  detail: `no call for ${Math.ceil(remainingMs / 1_000)} s`,
+});
 
 /** What is no failure of the provider: stopping, asking a person, losing the run, or a mistake in the set-up of the agent. */
 function mustPass(error: unknown, signal: AbortSignal | undefined): boolean {
@@ -116,6 +161,8 @@ function textFor(failure: Failure): string {
       return 'The model provider is limiting how fast calls may grow. Wait a minute, then try again.';
     case 'stream_timeout':
       return 'The model stopped sending its answer half way. Ask for a smaller output, e.g. in several steps, and try again.';
+    case 'circuit_open':
+      return `The model provider failed several times in a row and is left alone for ${Math.max(1, Math.ceil((failure.retryAfterMs ?? 0) / 1_000))} s. Try again then, or choose another model.`;
     case 'too_long':
       return 'This conversation has become too long for the model. Start a new conversation, or choose a model with a larger context.';
     case 'transient':

@@ -2,7 +2,17 @@ import { ReindeerError } from '@reindeer/protocol';
 import { withoutHostDetails } from '../tools/error-text.ts';
 
 /** Kinds of provider failures, in the order in which they are looked for (MW-8). */
-export type FailureKind = 'quota' | 'auth' | 'burst' | 'stream_timeout' | 'transient' | 'busy' | 'too_long' | 'other';
+export type FailureKind =
+  | 'quota'
+  | 'auth'
+  | 'burst'
+  | 'stream_timeout'
+  | 'transient'
+  | 'busy'
+  | 'too_long'
+  /** Not tried: the provider failed several times in a row. */
+  | 'circuit_open'
+  | 'other';
 
 export interface Failure {
   readonly kind: FailureKind;

@@ -69,7 +69,7 @@ describe.each(APIS)('%s over HTTP', (api) => {
         ['tool', 'ran pwd'],
         ['ai', 'All done.'],
       ]);
-      expect(first.attempt.usage.map(({ inputTokens, outputTokens }) => [inputTokens, outputTokens])).toEqual([
+      expect(first.attempt.counted.map(({ inputTokens, outputTokens }) => [inputTokens, outputTokens])).toEqual([
         [11, 7],
         [20, 3],
       ]);

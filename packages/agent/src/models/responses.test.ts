@@ -101,7 +101,7 @@ test('a turn with a tool over the Responses API', verifies('MOD-5a'), async () =
       expect.objectContaining({ type: 'function_call_output', call_id: 'call_1', output: 'ran ls' }),
     ]),
   );
-  expect(attempt.usage.map(({ inputTokens, outputTokens }) => [inputTokens, outputTokens])).toEqual([
+  expect(attempt.counted.map(({ inputTokens, outputTokens }) => [inputTokens, outputTokens])).toEqual([
     [9, 4],
     [9, 4],
   ]);

@@ -1,6 +1,7 @@
-import { AIMessage, type BaseMessage, HumanMessage } from '@langchain/core/messages';
+import { AIMessage, HumanMessage } from '@langchain/core/messages';
+import { markOfCompaction } from '../context/compaction.ts';
 import { isAi, textOf } from '../loop/messages.ts';
-import { defineMiddleware, type Middleware } from '../loop/middleware.ts';
+import { defineMiddleware, type Middleware, type State } from '../loop/middleware.ts';
 import { scopeOf } from '../loop/scope.ts';
 import { withoutCalls } from './calls.ts';
 import { STOPPED_BY, turnsOf, usageOf } from './outcome.ts';
@@ -19,13 +20,13 @@ export function subagentBudget(type: Pick<SubagentType, 'maxTurns' | 'tokenBudge
     beforeModel: {
       canJumpTo: ['end'],
       hook(state, runtime) {
-        if (turnsOf(state.messages) < maxTurns) return undefined;
+        if (turnsIn(state) < maxTurns) return undefined;
         scopeOf(runtime).attempt.stopReason('turn_capped');
         return { jumpTo: 'end' };
       },
     },
     async wrapModelCall(request, handler) {
-      const note = noteFor(request.messages, maxTurns, tokenBudget);
+      const note = noteFor(turnsIn(request.state), tokensIn(request.state), maxTurns, tokenBudget);
       if (note === null) return handler(request);
       const reminder = new HumanMessage({ content: note, additional_kwargs: { hide_from_ui: true } });
       return handler({ ...request, messages: [...request.messages, reminder] });
@@ -33,22 +34,22 @@ export function subagentBudget(type: Pick<SubagentType, 'maxTurns' | 'tokenBudge
     afterModel(state, runtime) {
       const last = state.messages.at(-1);
       if (tokenBudget === null || !isAi(last) || (last.tool_calls ?? []).length === 0) return undefined;
-      if (usageOf(state.messages).total_tokens < tokenBudget.maxTokens) return undefined;
+      if (tokensIn(state) < tokenBudget.maxTokens) return undefined;
       scopeOf(runtime).attempt.stopReason('token_capped');
       return { messages: [stopped(last)] };
     },
   });
 }
 
-function noteFor(
-  messages: readonly BaseMessage[],
-  maxTurns: number,
-  budget: SubagentType['tokenBudget'],
-): string | null {
-  if (turnsOf(messages) === maxTurns - 1 && maxTurns > 1)
+/** What a compaction took out of the history counts all the same. */
+const turnsIn = (state: State): number => turnsOf(state.messages) + (markOfCompaction(state)?.removedTurns ?? 0);
+const tokensIn = (state: State): number =>
+  usageOf(state.messages).total_tokens + (markOfCompaction(state)?.removedTokens ?? 0);
+
+function noteFor(turns: number, used: number, maxTurns: number, budget: SubagentType['tokenBudget']): string | null {
+  if (turns === maxTurns - 1 && maxTurns > 1)
     return 'This is your last turn: calls of tools will not run any more. Give your result now, and say what is still open.';
   if (budget === null) return null;
-  const used = usageOf(messages).total_tokens;
   if (used < budget.maxTokens * budget.warnAt) return null;
   const share = Math.min(100, Math.round((100 * used) / budget.maxTokens));
   return `${share} % of your token budget is used. Finish now with what you have.`;

@@ -3,14 +3,12 @@ import type { StructuredToolInterface } from '@langchain/core/tools';
 import { ReindeerError, type Surroundings } from '@reindeer/protocol';
 import type { HistoryLimits } from '../history/canonicalise.ts';
 import { subagentPrompt } from '../lead/prompt.ts';
+import { type SafeguardSettings, safeguards } from '../lead/safeguards.ts';
 import { type CompiledGraph, compileGraph, createLoop, type Loop } from '../loop/loop.ts';
 import type { Middleware } from '../loop/middleware.ts';
 import { threadChannels } from '../loop/thread-channels.ts';
-import { type LlmCallSettings, llmErrorsMiddleware } from '../middleware/llm-errors.ts';
+import type { LlmCallSettings } from '../middleware/llm-errors.ts';
 import { checkOrder } from '../middleware/order.ts';
-import { sandboxMiddleware } from '../middleware/sandbox.ts';
-import { terminalResponseMiddleware } from '../middleware/terminal-response.ts';
-import { toolErrorsMiddleware } from '../middleware/tool-errors.ts';
 import { approvalGuard } from './approval-guard.ts';
 import { subagentBudget } from './budget.ts';
 import type { SubagentType } from './settings.ts';
@@ -23,6 +21,7 @@ export interface ChildAgentParts {
   readonly middleware: readonly Middleware[];
   readonly approvals: readonly string[];
   readonly llmCall: LlmCallSettings;
+  readonly safeguards: SafeguardSettings;
   readonly history: HistoryLimits;
   readonly canExecute: boolean;
   readonly pathStyle: 'virtual' | 'relative';
@@ -43,14 +42,21 @@ export function childAgent(type: SubagentType, parts: ChildAgentParts): ChildAge
   const systemMessage = new SystemMessage(
     subagentPrompt({ name: type.name, instructions: type.systemPrompt, canExecute, pathStyle }),
   );
+  const guards = safeguards({
+    settings: parts.safeguards,
+    llmCall: parts.llmCall,
+    agentName: type.name,
+    pathStyle,
+    surroundings,
+  });
   const middleware: Middleware[] = [
-    sandboxMiddleware(),
-    llmErrorsMiddleware(parts.llmCall, surroundings),
-    toolErrorsMiddleware(),
+    ...guards.first,
+    ...guards.context,
+    ...guards.calls,
     approvalGuard(parts.approvals),
     ...parts.middleware,
     subagentBudget(type),
-    terminalResponseMiddleware(),
+    ...guards.answers,
   ];
   checkOrder(middleware);
   const loop = createLoop({

@@ -8,6 +8,7 @@ import {
   ReindeerError,
   type Run,
   type TokenSink,
+  type TokenUsage,
 } from '@reindeer/protocol';
 import { AttemptScope } from '../loop/scope.ts';
 
@@ -109,6 +110,11 @@ export class ChildAttempt implements AttemptContext {
     this.#parent.countUsage(usage);
   }
 
+  /** Of the whole run: its budget is one. */
+  usage(): TokenUsage {
+    return this.#parent.usage();
+  }
+
   stopReason(reason: string): void {
     this.#guard ??= reason;
   }
@@ -131,7 +137,7 @@ export class ChildScope extends AttemptScope {
 
   /** @param name unique among the sub-agents of the attempt */
   constructor(attempt: AttemptContext, parent: AttemptScope, model: BaseChatModel, name: string) {
-    super(attempt, parent.leases, model, `${parent.owner}/${name}`);
+    super(attempt, parent.leases, model, `${parent.owner}/${name}`, parent.contextWindow);
     this.#parent = parent;
   }
 

@@ -2,7 +2,7 @@ import { MemorySaver } from '@langchain/langgraph';
 import { ReindeerError } from '@reindeer/protocol';
 import { deferred, flush, verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
-import { delegatingAttempt, delegation, results, task, types } from '../test-support/delegation.ts';
+import { asWritten, delegatingAttempt, delegation, results, task, types } from '../test-support/delegation.ts';
 import type { RecordedAttempt, RecordedEvent } from '../test-support/fake-attempt.ts';
 import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { isChild } from '../test-support/reply-model.ts';
@@ -37,7 +37,11 @@ function instance(hangs: boolean) {
     },
     sandboxes,
   });
-  const asked = () => world.model.requests.filter(isChild).map((request) => `${promptOf(request)} ${turnOf(request)}`);
+  const asked = () =>
+    world.model.requests
+      .filter(isChild)
+      .map((request) => request.map(asWritten))
+      .map((request) => `${promptOf(request)} ${turnOf(request)}`);
   const { run, model, sandboxes: boxes } = world;
   return { run, model, sandboxes: boxes, commands, asked, reached };
 }

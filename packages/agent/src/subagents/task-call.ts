@@ -261,11 +261,15 @@ export class TaskCall {
       subagent_type: this.#type.name,
       description: this.#task.description,
       status: outcome.status,
+      ...(outcome.result === '' ? {} : { result_brief: outcome.result.slice(0, BRIEF_IN_LEDGER) }),
       created_at: new Date(this.#options.surroundings.clock.now()).toISOString(),
     };
     return new Command({ update: { messages: [message], delegations: [entry] } });
   }
 }
+
+/** Characters of a result that the ledger keeps: enough to know what came of it when its message is gone. */
+const BRIEF_IN_LEDGER = 300;
 
 const EARLY = {
   token_capped: 'its token budget was used up',

@@ -5,6 +5,7 @@ import { deferred, flush, verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { ERROR_FALLBACK } from '../middleware/llm-errors.ts';
+import { wrappedInput } from '../safety/tags.ts';
 import { delegatingAttempt, delegation, results, task, types } from '../test-support/delegation.ts';
 import { FakeModel } from '../test-support/fake-model.ts';
 import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
@@ -70,7 +71,7 @@ test(
       expect(request.filter((message) => message.type === 'system')).toHaveLength(1);
       expect(request.map((message) => message.text)).not.toContain('go');
     }
-    expect(children[0]?.[1]?.text).toBe('count words');
+    expect(children[0]?.[1]?.text).toBe(wrappedInput('count words'));
     // Tokens and messages of the two do not mix.
     const namespace = String(results(outcome)[0]?.additional_kwargs.subagent_execution_id);
     const spoken = (ns: string): string =>
@@ -80,7 +81,7 @@ test(
         .join('');
     expect(spoken('')).toBe('Delegating.All done.');
     expect(spoken(namespace)).toBe('Looking.42 words.');
-    expect(attempt.usage.reduce((sum, usage) => sum + usage.inputTokens, 0)).toBe(20);
+    expect(attempt.counted.reduce((sum, usage) => sum + usage.inputTokens, 0)).toBe(20);
   },
 );
 
@@ -336,7 +337,7 @@ test(
     // The third waited in the queue: it called no model.
     expect(world.model.requests.filter(isChild)).toHaveLength(2);
     expect(types(attempt).filter((type) => type === 'task_cancelled')).toHaveLength(3);
-    expect(attempt.usage.filter((usage) => usage.inputTokens === 10)).toHaveLength(2);
+    expect(attempt.counted.filter((usage) => usage.inputTokens === 10)).toHaveLength(2);
     const rows = [...attempt.rows.values()].map(
       (row) => (row.result as { update: { messages: ToolMessage[] } } | null)?.update.messages[0],
     );

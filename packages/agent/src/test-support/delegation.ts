@@ -28,7 +28,7 @@ export interface DelegationFixture {
 export function delegation(fixture: DelegationFixture) {
   const surroundings = testSurroundings();
   const model = new ReplyModel((messages) => {
-    if (isChild(messages)) return fixture.child(messages);
+    if (isChild(messages)) return fixture.child(messages.map(asWritten));
     const user = messages.findLastIndex(
       (message) => message.type === 'human' && !message.additional_kwargs.hide_from_ui,
     );
@@ -74,6 +74,14 @@ export function delegation(fixture: DelegationFixture) {
       return drain(graph, text === null ? null : { messages: [new HumanMessage(text)] }, attempt);
     },
   };
+}
+
+const WRITTEN = /^--- BEGIN USER INPUT ---\n([\s\S]*)\n--- END USER INPUT ---$/;
+
+/** A message without the marks around what a person, or the agent that delegates, wrote. */
+export function asWritten(message: BaseMessage): BaseMessage {
+  const text = typeof message.content === 'string' ? WRITTEN.exec(message.content)?.[1] : undefined;
+  return text === undefined ? message : new HumanMessage({ content: text, ...(message.id ? { id: message.id } : {}) });
 }
 
 /** An attempt of a run that may delegate. */

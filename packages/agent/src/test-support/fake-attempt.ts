@@ -45,6 +45,7 @@ export function testRun(overrides: Partial<Run> = {}): Run {
     assistantId: 'lead_agent',
     kind: 'run',
     status: 'running',
+    queued: false,
     owner: 'test',
     attempt: 1,
     acknowledged: false,
@@ -96,7 +97,8 @@ export interface RecordedAttempt extends AttemptContext {
   /** Namespaces of the pieces in `pushed`. */
   readonly pushedTo: string[];
   readonly named: Map<string, string>;
-  readonly usage: { inputTokens: number; outputTokens: number; model: string }[];
+  /** Every call that was counted. */
+  readonly counted: { inputTokens: number; outputTokens: number; model: string }[];
   readonly failures: string[];
   readonly stopReasons: string[];
   readonly rows: JournalRows;
@@ -126,7 +128,7 @@ export function recordedAttempt(
     events: options.events ?? [],
     pushedTo: [] as string[],
     named: new Map<string, string>(),
-    usage: [] as RecordedAttempt['usage'],
+    counted: [] as RecordedAttempt['counted'],
     failures: [] as string[],
     stopReasons: [] as string[],
   };
@@ -191,7 +193,17 @@ export function recordedAttempt(
       recorded.events.push({ data, ns: ns.join('|'), key: key ?? null });
     },
     nameTask: (taskId, node) => void recorded.named.set(taskId, node),
-    countUsage: (usage) => void recorded.usage.push(usage),
+    countUsage: (usage) => void recorded.counted.push(usage),
+    usage: () =>
+      recorded.counted.reduce(
+        (sum, usage) => ({
+          inputTokens: sum.inputTokens + usage.inputTokens,
+          outputTokens: sum.outputTokens + usage.outputTokens,
+          totalTokens: sum.totalTokens + usage.inputTokens + usage.outputTokens,
+          modelCalls: sum.modelCalls + 1,
+        }),
+        run.usage,
+      ),
     stopReason: (reason) => void recorded.stopReasons.push(reason),
     fail: (message) => void recorded.failures.push(message),
   };

@@ -2,6 +2,7 @@ import type { StructuredToolInterface } from '@langchain/core/tools';
 import { z } from 'zod';
 import { defineTool, failed } from './define.ts';
 import { virtualPath } from './paths.ts';
+import { markOf, READ_MARK } from './read-mark.ts';
 
 export interface ReadSettings {
   /** Longest answer in characters, marker included. */
@@ -36,7 +37,9 @@ export function readFileTool(settings: ReadSettings): StructuredToolInterface {
         return failed(
           `${path} is a binary file (${bytes.length} bytes). ${box.canExecute ? 'Look at it with bash, e.g. `file` or a program for its format.' : 'It cannot be shown as text.'}`,
         );
-      return numbered(new TextDecoder().decode(bytes), path, start_line ?? 1, end_line, settings.maxCharacters);
+      const text = numbered(new TextDecoder().decode(bytes), path, start_line ?? 1, end_line, settings.maxCharacters);
+      // Of the very bytes that are shown, and of the whole file also when a part is (SG-03, SG-04).
+      return { text, kwargs: { [READ_MARK]: await markOf(virtualPath(path), bytes) } };
     },
   });
 }

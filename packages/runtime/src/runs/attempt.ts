@@ -105,6 +105,17 @@ export class Attempt implements AttemptContext {
     };
   }
 
+  usage(): TokenUsage {
+    const earlier = this.run.usage;
+    const own = this.#usage;
+    return {
+      inputTokens: earlier.inputTokens + own.inputTokens,
+      outputTokens: earlier.outputTokens + own.outputTokens,
+      totalTokens: earlier.totalTokens + own.totalTokens,
+      modelCalls: earlier.modelCalls + own.modelCalls,
+    };
+  }
+
   stopReason(reason: string): void {
     this.#stopReason ??= reason;
   }

@@ -1,6 +1,6 @@
 import type { JsonObject } from '@reindeer/protocol';
 import type { Script, ScriptMessage, ScriptRequest, ScriptToolCall, Turn } from '../script.ts';
-import { type Intent, isChinese, ownWords, readIntent } from './intents.ts';
+import { type Intent, isChinese, isWritten, ownWords, readIntent } from './intents.ts';
 import { CHINESE, type DemoWords, ENGLISH } from './words.ts';
 
 /** How the demo model presents itself wherever models are listed. */
@@ -19,7 +19,9 @@ const SHOWN = 6_000;
  * the user and the tool results after it. It never claims to be an AI and uses only tools that are offered.
  */
 export const demoScript: Script = (request) => {
-  const newest = request.messages.findLastIndex((message) => message.role === 'user');
+  const isUser = (message: ScriptMessage): boolean => message.role === 'user';
+  const written = request.messages.findLastIndex((message) => isUser(message) && isWritten(message.text));
+  const newest = written >= 0 ? written : request.messages.findLastIndex(isUser);
   const asked = ownWords(request.messages[newest]?.text ?? '');
   const words = isChinese(asked) ? CHINESE : ENGLISH;
   if (request.tools.length === 0 && asksForTitle(request)) return { text: titleOf(asked, words) };
