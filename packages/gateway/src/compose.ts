@@ -9,7 +9,7 @@ import {
   type ThreadService,
 } from '@reindeer/protocol';
 import { createRuntime, type Runtime } from '@reindeer/runtime';
-import type { ContainerProviderFactory } from '@reindeer/sandbox';
+import type { createContainerProvider } from '@reindeer/sandbox';
 import { accessToken, startUrl } from './access.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
@@ -18,6 +18,8 @@ import type { HttpParts, ModelView } from './http/parts.ts';
 import { type HttpServer, listen } from './http/server.ts';
 import type { Lifecycle } from './life/lifecycle.ts';
 import { type SessionPool, sessionsStep } from './life/sandbox-steps.ts';
+import { gather, LoopDelay, RunCounts } from './metrics/gather.ts';
+import { metricsText } from './metrics/text.ts';
 import type { Resources } from './resources.ts';
 import { type Exit, type StartedSandboxes, sandboxesBoundMs, startSandboxes } from './sandboxes/start.ts';
 
@@ -47,8 +49,8 @@ export interface ComposeOptions {
     variables: Variables;
     resources: Resources;
   }) => Agents | Promise<Agents>;
-  /** Makes the provider of containers, where the settings ask for one. */
-  readonly containers?: ContainerProviderFactory;
+  /** Makes the provider of containers, where the settings ask for one; default: Docker or Podman. */
+  readonly containers?: typeof createContainerProvider;
   readonly exit?: Exit;
   /** Open the port. `reindeer run` works without. */
   readonly serve: boolean;
@@ -162,6 +164,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       if (left.length > 0) throw new ReindeerError('internal', `Sub-agents had not ended: ${left.join(', ')}`);
     },
   });
+  const runCounts = new RunCounts();
   const runtime = createRuntime({
     stores: openStores,
     graphs: agents.graphs,
@@ -179,7 +182,11 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     },
     hooks: {
       // Only runs that were admitted: one that is refused starts nothing.
-      onAdmitted: (run) => prewarming?.admitted(run),
+      onAdmitted: (run) => {
+        runCounts.admitted += 1;
+        prewarming?.admitted(run);
+      },
+      onFinished: (run) => runCounts.finished(run),
       onThreadDeleting: (thread) => provider.removeThread(thread),
     },
     // Only where there can be other instances.
@@ -204,6 +211,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     },
   });
 
+  const loop = new LoopDelay();
   const intake = { ready: false, stopping: false };
   let token: string | null = null;
   const begun = surroundings.clock.now();
@@ -217,6 +225,17 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
           runs: runtime.runs,
           threads: runtime.threads,
           sandboxes: provider,
+          sandboxPool: poolOf(sandboxParts),
+          metrics: () =>
+            metricsText(
+              gather({
+                runtime,
+                runs: runCounts,
+                loop,
+                uptimeSeconds: () => (surroundings.clock.now() - begun) / 1000,
+                sandboxes: sandboxParts.lifecycle,
+              }),
+            ),
           assistants: [...agents.graphs.values()].map(({ assistantId, name, description }) => ({
             assistantId,
             name,
@@ -245,6 +264,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
         };
         server = await listen(parts, settings.server.host, settings.server.port);
       }
+      loop.start();
       intake.ready = true;
     },
     stop: async () => {
@@ -252,6 +272,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       intake.ready = false;
       intake.stopping = true;
       prewarming?.stop();
+      loop.stop();
     },
   });
 
@@ -293,6 +314,9 @@ function openDatabase({ settings, surroundings, resources }: ComposeOptions): Pr
     ...(databaseWorker === undefined ? {} : { workerUrl: databaseWorker }),
   });
 }
+
+const poolOf = ({ lifecycle, ownerId }: StartedSandboxes): HttpParts['sandboxPool'] =>
+  lifecycle === null || ownerId === null ? null : { lifecycle, ownerId };
 
 /** What a step that has started must have left behind. */
 function acquired<T>(value: T | null): T {

@@ -69,8 +69,10 @@ export interface SandboxLifecycle extends SandboxProvider {
   /**
    * Stops one sandbox of this instance, in whatever phase. Rejects when the stop itself failed; the sandbox may then still run and is
    * adopted again by a later pass.
+   *
+   * @param options.unused only while it is warm and no command runs in it, judged in the moment of the reservation
    */
-  destroy(sandboxId: string): Promise<DestroyOutcome>;
+  destroy(sandboxId: string, options?: { readonly unused?: boolean }): Promise<DestroyOutcome>;
   /** Renews the lease of every active and warm sandbox, whatever the idle timeout. Never rejects. */
   renew(): Promise<void>;
   /** Adopts running containers that nobody owns. Never rejects. */

@@ -8,7 +8,7 @@ import type {
   TokenRelay,
 } from '@reindeer/protocol';
 import { settledWithin } from './common/waiting.ts';
-import { LeaseKeeper } from './leases/keeper.ts';
+import { type LeaseCounts, LeaseKeeper } from './leases/keeper.ts';
 import { Recovery } from './leases/recovery.ts';
 import { Admissions } from './runs/admission.ts';
 import { RunManager } from './runs/manager.ts';
@@ -42,6 +42,15 @@ export interface RuntimeStats {
   readonly streams: number;
 }
 
+/** For an operator's view; counted since the start, `readers` as of now. */
+export interface RuntimeCounters {
+  /** Readers of streams. */
+  readonly readers: number;
+  readonly renewals: Readonly<LeaseCounts>;
+  /** Runs of dead processes that this one has continued or ended, since its start. */
+  readonly recovered: number;
+}
+
 export interface StopReport {
   /** Runs that had not ended when the time was up; their leases run out, and recovery continues them. */
   readonly unfinished: readonly {
@@ -66,6 +75,7 @@ export interface Runtime {
    */
   stop(bounds?: { readonly drainMs?: number; readonly hardMs?: number }): Promise<StopReport>;
   stats(): RuntimeStats;
+  counters(): RuntimeCounters;
 }
 
 /** How long readers have to hear the end of runs when the process stops (5.4). */
@@ -87,15 +97,25 @@ export function createRuntime(parts: RuntimeParts): Runtime {
     settings,
     relay: parts.relay ?? null,
   });
+  let recoveredRuns = 0;
   const recovery: Recovery = new Recovery({
     runs: stores.runs,
     surroundings,
     settings,
     held: () => keeper.runIds,
-    onClaimed: (claimed) => manager.takeOver(claimed),
+    onClaimed: (claimed) => {
+      recoveredRuns += 1;
+      return manager.takeOver(claimed);
+    },
+    afterSweep: () => manager.queues.sweep(),
   });
   const admissions = new Admissions(base);
-  const reservations = new Reservations({ ...base, admissions, keeper });
+  const reservations = new Reservations({
+    ...base,
+    admissions,
+    keeper,
+    onThreadFree: (threadId) => void manager.queues.advance(threadId),
+  });
   const manager: RunManager = new RunManager({
     ...base,
     registry,
@@ -144,6 +164,8 @@ export function createRuntime(parts: RuntimeParts): Runtime {
     const recovered = await recovery.atStart();
     keeper.start();
     recovery.start();
+    // What was queued before the start, on threads that nothing has any more.
+    void manager.queues.sweep();
     return { recovered };
   };
 
@@ -194,5 +216,10 @@ export function createRuntime(parts: RuntimeParts): Runtime {
       return stopped;
     },
     stats: () => ({ held: registry.size, leases: keeper.size, streams: streams.size }),
+    counters: () => ({
+      readers: streams.readers,
+      renewals: { ...keeper.counts },
+      recovered: recoveredRuns,
+    }),
   };
 }

@@ -13,6 +13,8 @@ describe('the command line', () => {
       attach: false,
     });
     expect(parseCommand(['backup', 'x.db'])).toMatchObject({ name: 'backup', file: 'x.db' });
+    expect(parseCommand(['sandboxes', 'stop', 'a', '--force'])).toMatchObject({ action: 'stop', id: 'a', force: true });
+    expect(parseCommand(['sandboxes', 'prune', '--idle=5'])).toMatchObject({ action: 'prune', idle: 5 });
     expect(parseCommand(['doctor'])).toMatchObject({ name: 'doctor', json: false });
     expect(parseCommand([])).toEqual({ name: 'help', topic: undefined });
     expect(parseCommand(['run', '--help'])).toEqual({ name: 'help', topic: 'run' });
@@ -29,6 +31,11 @@ describe('the command line', () => {
     [['run'], 'Say what to do'],
     [['run', 'two', 'words'], 'Put quotes'],
     [['backup'], 'Say where'],
+    [['sandboxes'], 'list, stop or prune'],
+    [['sandboxes', 'prun'], 'Did you mean "prune"?'],
+    [['sandboxes', 'stop'], 'Say which one'],
+    [['sandboxes', 'stop', 'a', 'b'], 'one word too many'],
+    [['sandboxes', 'prune', '--idle', 'long'], 'no number of seconds'],
     [['--port', '1'], 'Options follow a command'],
   ])('%j is explained', (words, text) => {
     expect(() => parseCommand(words)).toThrow(text);

@@ -29,9 +29,21 @@ export type Command =
       readonly port: number | undefined;
       readonly json: boolean;
     }
+  | ({
+      readonly name: 'sandboxes';
+      readonly config: string | undefined;
+      readonly host: string | undefined;
+      readonly port: number | undefined;
+    } & SandboxesAction)
   | { readonly name: 'backup'; readonly config: string | undefined; readonly file: string }
   | { readonly name: 'help'; readonly topic: string | undefined }
   | { readonly name: 'version' };
+
+export type SandboxesAction =
+  | { readonly action: 'list'; readonly json: boolean }
+  | { readonly action: 'stop'; readonly id: string; readonly force: boolean }
+  /** `idle`: seconds. */
+  | { readonly action: 'prune'; readonly idle: number | undefined };
 
 const text = { type: 'string' } as const;
 const flag = { type: 'boolean' } as const;
@@ -42,6 +54,7 @@ const OPTIONS = {
   serve: { ...common, ...address, check: flag },
   run: { ...common, ...address, model: text, thread: text, json: flag, attach: flag },
   doctor: { ...common, ...address, json: flag },
+  sandboxes: { ...common, ...address, json: flag, force: flag, idle: text },
   backup: { ...common },
 } as const satisfies Record<string, NonNullable<ParseArgsConfig['options']>>;
 
@@ -87,6 +100,8 @@ export function parseCommand(words: readonly string[]): Command {
       if (file === undefined) throw bad('Say where the backup goes, as in: reindeer backup reindeer-backup.db');
       return { name, config: shared.config, file };
     }
+    case 'sandboxes':
+      return { name, ...shared, ...sandboxesAction(positionals, values) };
     case 'run': {
       spare(1);
       const prompt = positionals[0]?.trim();
@@ -103,6 +118,30 @@ export function parseCommand(words: readonly string[]): Command {
       };
     }
   }
+}
+
+function sandboxesAction(
+  words: readonly string[],
+  values: Readonly<Record<string, string | boolean | undefined>>,
+): SandboxesAction {
+  const [action, id, ...rest] = words;
+  const actions = ['list', 'stop', 'prune'];
+  if (action === undefined || !actions.includes(action))
+    throw bad(
+      `Say what to do with the sandboxes: list, stop or prune.${action === undefined ? '' : didYouMean(action, actions)}`,
+    );
+  const spare = action === 'stop' ? rest[0] : id;
+  if (spare !== undefined) throw bad(`"${spare}" is one word too many for reindeer sandboxes ${action}.`);
+  if (action === 'list') return { action, json: values.json === true };
+  if (action === 'stop') {
+    if (id === undefined) throw bad('Say which one, by the id that reindeer sandboxes list shows.');
+    return { action, id, force: values.force === true };
+  }
+  const idle = textOf(values.idle);
+  const seconds = Number(idle);
+  if (idle !== undefined && !(idle.trim() !== '' && seconds >= 0 && Number.isFinite(seconds)))
+    throw bad(`--idle ${idle} is no number of seconds. Use 0 or more.`);
+  return { action: 'prune', idle: idle === undefined ? undefined : seconds };
 }
 
 const isCommand = (name: string): name is keyof typeof OPTIONS => name in OPTIONS;
@@ -142,6 +181,7 @@ const HELP = `Reindeer: a self-hosted super agent harness.
   reindeer serve               serve the web page and the API
   reindeer run "<what to do>"  run the agent once, here in the terminal
   reindeer doctor              check this machine, and name the command that fixes each problem
+  reindeer sandboxes list      the sandboxes that the running server keeps; also stop <id>, prune
   reindeer backup <file>       copy the database, also while a server runs elsewhere
   reindeer <command> --help    options of a command
 
@@ -169,6 +209,16 @@ Exit code: 0 done, 1 failed, 2 wrong usage, 3 the agent asks something first (an
   doctor: `reindeer doctor [--json] [--config <file>]
 
 Checks Node, the data folder, the port, the models and the sandbox. Exit code 1 when something does not work.
+`,
+  sandboxes: `reindeer sandboxes list [--json]
+reindeer sandboxes stop <id> [--force]
+reindeer sandboxes prune [--idle <seconds>]
+
+  list   the sandboxes of the running server that live between turns (containers)
+  stop   one that nobody uses; --force: also one in use, whose commands are then cut short
+  prune  all that nobody uses; --idle: only those that have been idle for so long
+
+--host and --port say where the server is; REINDEER_TOKEN if it needs one. Files of threads stay.
 `,
   backup: `reindeer backup <file>
 

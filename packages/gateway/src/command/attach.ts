@@ -1,4 +1,4 @@
-import { ReindeerError, type StreamEvent } from '@reindeer/protocol';
+import { type ErrorCode, ReindeerError, type StreamEvent } from '@reindeer/protocol';
 
 export interface Server {
   /** `http://127.0.0.1:2026`, without a slash at the end. */
@@ -10,6 +10,9 @@ const headersOf = (server: Server): Record<string, string> => ({
   'content-type': 'application/json',
   ...(server.token === null ? {} : { authorization: `Bearer ${server.token}` }),
 });
+
+/** A stop of many sandboxes takes its time, in milliseconds. */
+const ANSWER_WITHIN_MS = 300_000;
 
 /** Largest event that is accepted, in characters. */
 const MAX_EVENT = 64 * 1024 * 1024;
@@ -45,6 +48,15 @@ export async function* streamFromServer(
   yield* readEvents(response.body, signal);
 }
 
+/** What a refusal means for the exit code: only wrong words are wrong usage. */
+const CODES: ReadonlyMap<number, ErrorCode> = new Map([
+  [401, 'unauthorized'],
+  [404, 'not_found'],
+  [409, 'conflict'],
+  [501, 'not_implemented'],
+  [503, 'over_capacity'],
+]);
+
 async function refusalOf(response: Response): Promise<ReindeerError> {
   const text = await response.text().catch(() => '');
   let detail = text.slice(0, 500);
@@ -55,7 +67,7 @@ async function refusalOf(response: Response): Promise<ReindeerError> {
     // Not ours; shown as it is.
   }
   return new ReindeerError(
-    response.status === 401 ? 'unauthorized' : 'bad_request',
+    CODES.get(response.status) ?? 'bad_request',
     `The server answered ${response.status}: ${detail}`,
   );
 }
@@ -111,6 +123,27 @@ function parseEvent(block: string): StreamEvent | null {
     }
   }
   return data.length === 0 ? null : { id, event, data: data.join('\n') };
+}
+
+/** The answer of a server to a question that takes no stream. @throws ReindeerError with what it said, or that nothing answers there */
+export async function askServer(server: Server, method: string, path: string, body?: unknown): Promise<unknown> {
+  let response: Response;
+  try {
+    response = await fetch(`${server.url}${path}`, {
+      method,
+      headers: headersOf(server),
+      signal: AbortSignal.timeout(ANSWER_WITHIN_MS),
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+  } catch (cause) {
+    throw new ReindeerError(
+      'not_found',
+      `No server answers at ${server.url}. Start one with reindeer serve, or say where it is with --host and --port.`,
+      { cause },
+    );
+  }
+  if (!response.ok) throw await refusalOf(response);
+  return await response.json();
 }
 
 /** Cancels a run on a server and waits until nothing of it acts any more. */

@@ -26,6 +26,8 @@ export async function program(host: Host, words: readonly string[]): Promise<num
         return await owning(host, async () => (await import('./run.ts')).run(host, command));
       case 'doctor':
         return await (await import('./doctor.ts')).doctor(host, command);
+      case 'sandboxes':
+        return await (await import('./sandboxes.ts')).sandboxes(host, command);
       case 'backup':
         return await (await import('./backup.ts')).backup(host, command);
     }

@@ -1,6 +1,7 @@
 import type { OpenAPIHono } from '@hono/zod-openapi';
 import { ReindeerError } from '@reindeer/protocol';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
+import { METRICS_TYPE } from '../metrics/text.ts';
 import { didYouMean } from '../nearest.ts';
 import { artifactRoutes } from './artifacts.ts';
 import { errorAnswer } from './errors.ts';
@@ -10,6 +11,7 @@ import { servePage } from './page.ts';
 import type { HttpParts } from './parts.ts';
 import { type Api, createApi, type Environment, type RequestContext } from './route.ts';
 import { runRoutes } from './runs.ts';
+import { sandboxRoutes } from './sandboxes.ts';
 import { threadRoutes } from './threads.ts';
 import { uploadRoutes } from './uploads.ts';
 
@@ -44,10 +46,17 @@ export function createApp(parts: HttpParts): OpenAPIHono<Environment> {
   runRoutes(api, parts);
   uploadRoutes(api, parts);
   artifactRoutes(api, parts);
+  for (const register of parts.modules ?? []) register(api);
+  sandboxRoutes(api, parts);
   app.route('/api/langgraph', api);
   app.route('/api', api);
 
   healthRoutes(app, parts);
+  // As private as the API: it tells how much is going on.
+  app.use('/metrics', tokenGuard(parts.guards));
+  app.get('/metrics', (c) =>
+    c.body(parts.metrics(), 200, { 'content-type': METRICS_TYPE, 'cache-control': 'no-store' }),
+  );
   let document: object | null = null;
   app.get('/openapi.json', (c) => {
     document ??= api.getOpenAPI31Document({

@@ -135,7 +135,7 @@ export function contentTypeGuard(): MiddlewareHandler<Environment> {
   };
 }
 
-/** Needs the token on everything below `/api`; the page itself, `/health` and `/openapi.json` hold nothing private. */
+/** Needs the token on everything below `/api` and on `/metrics`; the page itself, `/health` and `/openapi.json` hold nothing private. */
 export function tokenGuard(settings: GuardSettings): MiddlewareHandler<Environment> {
   return async (c, next) => {
     if (settings.token !== null) {

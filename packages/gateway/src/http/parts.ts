@@ -1,6 +1,14 @@
-import type { JsonObject, RunService, SandboxProvider, Surroundings, ThreadService } from '@reindeer/protocol';
+import type {
+  JsonObject,
+  RunService,
+  SandboxLifecycle,
+  SandboxProvider,
+  Surroundings,
+  ThreadService,
+} from '@reindeer/protocol';
 import type { GuardSettings } from './guards.ts';
 import type { Page } from './page.ts';
+import type { Api } from './route.ts';
 import type { RunLimits } from './run-request.ts';
 
 export interface Assistant {
@@ -41,6 +49,12 @@ export interface HttpParts {
   readonly runs: RunService;
   readonly threads: ThreadService;
   readonly sandboxes: SandboxProvider;
+  /** Sandboxes that live between turns, and this instance's name in their ownership store; null where there are none. */
+  readonly sandboxPool: { readonly lifecycle: SandboxLifecycle; readonly ownerId: string } | null;
+  /** Text for Prometheus. */
+  readonly metrics: () => string;
+  /** Routes of parts that not every composition has: MCP, skills … */
+  readonly modules?: readonly ((api: Api) => void)[];
   readonly assistants: readonly Assistant[];
   readonly models: readonly ModelView[];
   /** May pages show token counts? */

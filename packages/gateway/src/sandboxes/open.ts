@@ -1,13 +1,7 @@
 import { openPostgresOwnership } from '@reindeer/database';
+import type { OwnershipStore, SandboxLifecycle, SandboxProvider, Surroundings } from '@reindeer/protocol';
 import {
-  type OwnershipStore,
-  ReindeerError,
-  type SandboxLifecycle,
-  type SandboxProvider,
-  type Surroundings,
-} from '@reindeer/protocol';
-import {
-  type ContainerProviderFactory,
+  createContainerProvider,
   createSandboxProvider,
   leaseTtlMs,
   newOwnerId,
@@ -31,8 +25,8 @@ export interface OpenSandboxes {
   readonly settings: Settings;
   readonly surroundings: Surroundings;
   readonly variables: Variables;
-  /** Makes the provider of containers; absent = there are none, and settings that ask for one are refused. */
-  readonly containers?: ContainerProviderFactory | undefined;
+  /** Makes the provider of containers; default: Docker or Podman. */
+  readonly containers?: typeof createContainerProvider | undefined;
 }
 
 /** How long the start waits for the first look at what an earlier process left running, in milliseconds. */
@@ -45,7 +39,7 @@ const ADOPTION_MS = 10_000;
  * @throws ReindeerError `configuration`
  */
 export async function openSandboxes(parts: OpenSandboxes): Promise<OpenedSandboxes> {
-  const { settings, surroundings, variables, containers } = parts;
+  const { settings, surroundings, variables, containers = createContainerProvider } = parts;
   if (settings.sandbox.provider !== 'container') {
     const provider = await createSandboxProvider({
       settings: sandboxSettings(settings),
@@ -55,8 +49,6 @@ export async function openSandboxes(parts: OpenSandboxes): Promise<OpenedSandbox
     });
     return { provider, lifecycle: null, ownerId: null, shutdown: () => provider.shutdown() };
   }
-  if (containers === undefined)
-    throw new ReindeerError('configuration', 'sandbox.use: container is not possible in this program.');
   const ownership = await openOwnership(settings, surroundings);
   let lifecycle: SandboxLifecycle;
   try {

@@ -44,6 +44,7 @@ export function makeRun(part: Partial<Run> = {}): Run {
     assistantId: 'lead_agent',
     kind: 'run',
     status: 'running',
+    queued: false,
     owner: 'me',
     attempt: 1,
     acknowledged: false,
@@ -381,6 +382,8 @@ export async function startFixture(part: Partial<HttpParts> = {}): Promise<Fixtu
       runs,
       threads,
       sandboxes,
+      sandboxPool: null,
+      metrics: () => '',
       assistants: [{ assistantId: 'lead_agent', name: 'Lead agent', description: 'Plans and works.' }],
       models: [
         {

@@ -18,6 +18,17 @@ export interface LeaseSettings {
   readonly beatMs: number;
 }
 
+/** What became of renewals since the start; an operator watches them. */
+export interface LeaseCounts {
+  renewed: number;
+  /** The store said no. */
+  refused: number;
+  /** No confirmation came by the deadline. */
+  expired: number;
+  /** Requests that the store could not answer. */
+  failed: number;
+}
+
 interface Held {
   readonly fence: Fence;
   readonly listener: LeaseListener;
@@ -43,6 +54,7 @@ export class LeaseKeeper {
   readonly #settings: LeaseSettings;
   readonly #held = new Map<string, Held>();
   readonly #stopped = new AbortController();
+  readonly #counts: LeaseCounts = { renewed: 0, refused: 0, expired: 0, failed: 0 };
   #loops: Promise<unknown> | null = null;
   #inFlight = 0;
   #watch: AbortController | null = null;
@@ -55,6 +67,10 @@ export class LeaseKeeper {
 
   get size(): number {
     return this.#held.size;
+  }
+
+  get counts(): Readonly<LeaseCounts> {
+    return this.#counts;
   }
 
   /** Run ids that are held now. */
@@ -120,6 +136,7 @@ export class LeaseKeeper {
       }
     } catch (error) {
       if (!this.#stopped.signal.aborted) {
+        this.#counts.failed += 1;
         this.#surroundings.logger.warn('leases could not be renewed; the next beat tries again', {
           held: asked.length,
           error: String(error),
@@ -170,6 +187,7 @@ export class LeaseKeeper {
       this.#lose(held, 'refused');
       return;
     }
+    this.#counts.renewed += 1;
     held.deadline = Math.max(held.deadline, sentAt + this.#settings.leaseMs);
     if (answer.cancelAction !== null) cancels.push([held, answer.cancelAction]);
   }
@@ -190,6 +208,7 @@ export class LeaseKeeper {
   #lose(held: Held, why: 'refused' | 'deadline'): void {
     if (!this.#isHeld(held)) return;
     this.#held.delete(held.fence.runId);
+    this.#counts[why === 'refused' ? 'refused' : 'expired'] += 1;
     held.listener.onLost(why);
   }
 

@@ -1,4 +1,4 @@
-import type { Log, RelayedFrame, Run, RunStore, Surroundings, TokenRelay } from '@reindeer/protocol';
+import type { FactPage, Log, RelayedFrame, Run, RunStore, Surroundings, TokenRelay } from '@reindeer/protocol';
 import { Bell, NOT_NEEDED, settledWithin } from '../common/waiting.ts';
 import type { RuntimeSettings } from '../settings.ts';
 import { pollFeed, RunFeed } from './feed.ts';
@@ -18,6 +18,7 @@ interface Channel {
   poll: AbortController | null;
   /** The run's row as of a version of the feed: one question for all readers. */
   row: { readonly version: number; readonly run: Promise<Run | null> } | null;
+  opening: FactPage | null;
 }
 
 const isOpen = (hub: TokenHub | null): hub is TokenHub => hub !== null && !hub.closed;
@@ -81,14 +82,23 @@ export class RunStreams {
     return this.#channels.size;
   }
 
+  /** Readers that sit at a stream now. */
+  get readers(): number {
+    let readers = 0;
+    for (const { feed } of this.#channels.values()) readers += feed?.readers ?? 0;
+    return readers;
+  }
+
   /** Fires when streams must end because the process stops. */
   get over(): AbortSignal {
     return this.#over.signal;
   }
 
-  /** The token hub of a run whose worker starts here; `attempt`: the one that begins. */
-  openHub(runId: string, threadId: string, attempt: number): TokenHub {
+  /** The token hub of a run whose worker starts here; `attempt`: the one that begins; `opening`: the facts of the run so far. */
+  openHub(runId: string, threadId: string, attempt: number, opening: FactPage | null = null): TokenHub {
     const channel = this.#channel(runId, threadId);
+    channel.opening = opening;
+    if (opening !== null) this.#heads.set(threadId, Math.max(opening.head, this.#heads.get(threadId) ?? 0));
     const hub = new TokenHub({
       clock: this.#surroundings.clock,
       bell: channel.bell,
@@ -107,6 +117,7 @@ export class RunStreams {
     this.#sharing?.forget(runId, hub);
     const channel = this.#channels.get(runId);
     if (channel?.hub !== hub) return;
+    channel.opening = null;
     // Readers that are seated keep the hub until they leave; nobody else needs it: the facts say everything.
     if (channel.feed === null) {
       channel.hub = null;
@@ -118,7 +129,14 @@ export class RunStreams {
   /** Sits a reader down; `from`: the sequence after which it begins. */
   join(runId: string, threadId: string, from: number): Seat {
     const channel = this.#channel(runId, threadId);
-    channel.feed ??= new RunFeed({ log: this.#log, threadId, runId, from, bell: channel.bell });
+    channel.feed ??= new RunFeed({
+      log: this.#log,
+      threadId,
+      runId,
+      from,
+      bell: channel.bell,
+      ...this.#known(channel),
+    });
     const feed = channel.feed;
     feed.readers += 1;
     if (channel.poll === null) {
@@ -159,6 +177,16 @@ export class RunStreams {
     };
   }
 
+  /** The first facts of a run that began here, while it is at work; null = the log knows. */
+  opening(runId: string): FactPage | null {
+    return this.#channels.get(runId)?.opening ?? null;
+  }
+
+  /** What a feed need not read: every fact that came after `opening` was told, and counts in `told`. */
+  #known({ threadId, opening }: Channel): { opening: FactPage; told: number } | object {
+    return opening === null ? {} : { opening, told: this.#heads.get(threadId) ?? 0 };
+  }
+
   /** Facts of a run are on their way to a store that carries out calls in their order: its readers get them right behind. */
   expect(runId: string): void {
     this.#channels.get(runId)?.feed?.expect();
@@ -189,7 +217,16 @@ export class RunStreams {
   #channel(runId: string, threadId: string): Channel {
     let channel = this.#channels.get(runId);
     if (channel === undefined) {
-      channel = { threadId, bell: new Bell(), hub: null, remote: null, feed: null, poll: null, row: null };
+      channel = {
+        threadId,
+        bell: new Bell(),
+        hub: null,
+        remote: null,
+        feed: null,
+        poll: null,
+        row: null,
+        opening: null,
+      };
       this.#channels.set(runId, channel);
       const runs = this.#byThread.get(threadId) ?? new Set();
       runs.add(runId);

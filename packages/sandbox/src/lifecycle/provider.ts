@@ -124,9 +124,13 @@ export class LifecycleProvider implements SandboxLifecycle {
     if (table.apply(sandboxId, { type: 'forget', epoch }).outcome === 'changed') this.#core.meters.forgotten += 1;
   }
 
-  async destroy(sandboxId: string): Promise<DestroyOutcome> {
-    if (this.#core.table.state(sandboxId).phase === 'absent') return 'unknown_id';
-    const outcome = await this.#stops.destroyTracked(sandboxId, { kind: 'tracked' });
+  async destroy(sandboxId: string, options: { readonly unused?: boolean } = {}): Promise<DestroyOutcome> {
+    const { phase, info } = this.#core.table.state(sandboxId);
+    if (phase === 'absent' || info === null) return 'unknown_id';
+    const outcome = await this.#stops.destroyTracked(
+      sandboxId,
+      options.unused === true ? { kind: 'warm', info } : { kind: 'tracked' },
+    );
     return outcome === 'destroyed' ? 'destroyed' : 'refused';
   }
 
