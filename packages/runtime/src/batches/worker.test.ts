@@ -26,8 +26,8 @@ describe('seed 004: the service', () => {
       executor.ready = false;
       await worker.pass();
       await flush();
-      // Its clock runs past the lease, with no heartbeat in between; the next look must not take the item for lost.
-      s.clock.skip(LEASE + 1_000);
+      // The clock of the look is past the lease, with no heartbeat in between: the item must not be taken for lost.
+      s.clock.jump(LEASE + 1_000);
       await worker.pass();
       expect(await s.item()).toMatchObject({ status: 'leased', attempt: 1 });
       expect(executor.children).toHaveLength(1);
