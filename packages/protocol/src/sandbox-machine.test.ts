@@ -57,7 +57,7 @@ const anyEvent: fc.Arbitrary<SandboxEvent> = fc.oneof(
   fc.constant<SandboxEvent>({ type: 'untrack' }),
   fc.constant<SandboxEvent>({ type: 'teardown-ended' }),
   fc.record({ type: fc.constant('forget' as const), epoch: fc.option(fc.integer({ min: 0, max: 9 })) }),
-  fc.record({ type: fc.constant('seen' as const), owned: fc.boolean(), now: anyTime }),
+  fc.record({ type: fc.constant('seen' as const), info: anyInfo, owned: fc.boolean(), now: anyTime }),
   fc.constant<SandboxEvent>({ type: 'vanished' }),
   fc.record({ type: fc.constant('adopt' as const), info: anyInfo, now: anyTime }),
 );
@@ -148,11 +148,15 @@ test('a reservation is judged by what holds now', verifies('SB-38', 'SB-39', 'SB
 test('the grace counts from the first look without an owner, and an owner resets it', verifies('SB-53'), () => {
   const seen = changed(
     ABSENT_SANDBOX,
-    { type: 'seen', owned: false, now: 10 },
-    { type: 'seen', owned: false, now: 90 },
+    { type: 'seen', info, owned: false, now: 10 },
+    { type: 'seen', info, owned: false, now: 90 },
   );
   expect([graceElapsed(seen, 109, 100), graceElapsed(seen, 110, 100)]).toEqual([false, true]);
-  const again = changed(seen, { type: 'seen', owned: true, now: 110 }, { type: 'seen', owned: false, now: 120 });
+  const again = changed(
+    seen,
+    { type: 'seen', info, owned: true, now: 110 },
+    { type: 'seen', info, owned: false, now: 120 },
+  );
   expect([graceElapsed(again, 219, 100), graceElapsed(again, 220, 100)]).toEqual([false, true]);
   expect(isQuiet(changed(seen, { type: 'vanished' }))).toBe(true);
 });

@@ -31,6 +31,8 @@ export interface SandboxState {
   readonly creating: boolean;
   /** Monotonic milliseconds since when an untracked container of this id was seen without an owner; null = not counting. */
   readonly unownedSince: number | null;
+  /** The container that this time is about: a new one of the same id waits a whole grace of its own. */
+  readonly unowned: SandboxInfo | null;
 }
 
 export const ABSENT_SANDBOX: SandboxState = {
@@ -45,6 +47,7 @@ export const ABSENT_SANDBOX: SandboxState = {
   commands: 0,
   creating: false,
   unownedSince: null,
+  unowned: null,
 };
 
 /** What must still hold at the very moment of a reservation: the predicate and the reservation are one step (SB-38). */
@@ -83,7 +86,7 @@ export type SandboxEvent =
   /** The lease is lost. `epoch`: the one under which the verdict was reached; null = without such a bound. */
   | { readonly type: 'forget'; readonly epoch: number | null }
   /** Reconciliation looked at an untracked running container. */
-  | { readonly type: 'seen'; readonly owned: boolean; readonly now: number }
+  | { readonly type: 'seen'; readonly info: SandboxInfo; readonly owned: boolean; readonly now: number }
   | { readonly type: 'vanished' }
   | { readonly type: 'adopt'; readonly info: SandboxInfo; readonly now: number };
 
@@ -115,7 +118,8 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
     state: { ...state, ...part },
   });
   const refused = (reason: SandboxRefusal): SandboxTransition => ({ outcome: 'refused', reason });
-  const gone: Partial<SandboxState> = { phase: 'absent', info: null, identity: null, epoch: 0, unownedSince: null };
+  const counted = { unownedSince: null, unowned: null };
+  const gone: Partial<SandboxState> = { phase: 'absent', info: null, identity: null, epoch: 0, ...counted };
 
   switch (event.type) {
     case 'publish-began':
@@ -134,7 +138,7 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
       if (!fits(state, event.identity)) return refused('identity');
       // Also over a warm entry of the same id: one container never has two reapers (SB-19).
       const { info, identity, now } = event;
-      return changed({ phase: 'active', info, identity, activeAt: now, unownedSince: null });
+      return changed({ phase: 'active', info, identity, activeAt: now, ...counted });
     }
     case 'promote':
       if (state.reserved) return refused('reserved');
@@ -168,10 +172,12 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
       return changed(gone);
     case 'seen':
       if (state.phase !== 'absent') return refused('phase');
-      // Reset, not paused: a second lapse waits a whole grace again (SB-53).
-      return changed({ unownedSince: event.owned ? null : (state.unownedSince ?? event.now) });
+      if (event.owned) return changed(counted);
+      // Reset, not paused: a second lapse waits a whole grace again (SB-53), and so does another container of the same id.
+      if (state.unowned !== null && isSameContainer(state.unowned, event.info)) return changed({});
+      return changed({ unownedSince: event.now, unowned: event.info });
     case 'vanished':
-      return changed({ unownedSince: null });
+      return changed(counted);
     case 'adopt':
       if (state.reserved) return refused('reserved');
       if (state.phase !== 'absent' || state.creating) return refused('phase');
@@ -181,9 +187,14 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
         identity: null,
         parkedAt: event.now,
         activeAt: event.now,
-        unownedSince: null,
+        ...counted,
       });
   }
+}
+
+/** Do two descriptions speak of one container? An engine may make a new one each time that it is asked. */
+function isSameContainer(one: SandboxInfo, other: SandboxInfo): boolean {
+  return one === other || (one.url === other.url && one.name === other.name && one.createdAt === other.createdAt);
 }
 
 /** May somebody of this identity have it? Unknown owners fit everybody (SB-09). */

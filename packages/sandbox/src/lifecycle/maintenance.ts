@@ -101,7 +101,7 @@ export class Maintenance {
     if (claims.seesPeers) {
       const seen = await claims.seen(id);
       if (seen === 'unknown') return;
-      table.apply(id, { type: 'seen', owned: seen === 'owned', now: table.now });
+      table.apply(id, { type: 'seen', info, owned: seen === 'owned', now: table.now });
       // A living owner publishes again within one renewal interval, which is shorter than the grace (SB-52).
       if (!graceElapsed(table.state(id), table.now, graceMs(settings))) return;
     }

@@ -131,7 +131,7 @@ describe('registering ends a stale warm entry of the same id', () => {
     const { acquires, engine, maintenance, surroundings, table } = coreScene();
     const info = engine.run('stale');
     table.apply('stale', { type: 'adopt', info, now: table.now });
-    const client = await acquires[path](ME, info);
+    const client = await (path === 'created' ? acquires.created(ME, info, table.now) : acquires.discovered(ME, info));
     expect([table.client('stale'), table.ids('warm'), table.ids('active')]).toEqual([client, [], ['stale']]);
     surroundings.clock.skip(EXPIRED);
     table.apply('stale', { type: 'touch', now: table.now });

@@ -96,8 +96,8 @@ export class Stops {
    * Takes back a container that this instance has just started and could not publish (SB-11, SB-13). `being_destroyed`: a marker
    * stands on the id, so nobody can have been given it. `unknown`: the store could not answer; stopped as well, unless it answers by
    * now that a peer has found and taken it. This is the one stop that may begin without a marker, so only soon after the start: later
-   * a peer may have adopted the container, and it is left to reconciliation. The marker is claimed as soon as the store answers. Never
-   * rejects.
+   * a peer may have adopted the container, and it is left to reconciliation. A marker is
+   * claimed as soon as the store grants one, for the stop may take longer than the marker that stands. Never rejects.
    *
    * @param askedAt monotonic milliseconds at which the container was asked for
    */
@@ -108,8 +108,7 @@ export class Stops {
         const claim = why === 'unknown' ? await claims.claimForDestroy(info.id) : null;
         if (claim === 'refused') return 'refused';
         if (claim === 'unknown' && table.now - askedAt >= graceMs(settings)) return 'refused';
-        if (claim === null) await this.#stop(info);
-        else await teardowns.hold(info, () => this.#stop(info));
+        await teardowns.hold(info, () => this.#stop(info), claim === 'granted');
       } catch (error) {
         this.#failed(info.id, error);
         return 'failed';

@@ -1,0 +1,72 @@
+import { verifies } from '@reindeer/testkit';
+import { expect, test } from 'vitest';
+import { DEFAULT_LIFECYCLE_SETTINGS, graceMs } from './settings.ts';
+import { coreScene, ME } from './testing/core-scene.ts';
+
+const TTL = graceMs(DEFAULT_LIFECYCLE_SETTINGS);
+
+test('a marker whose answer comes after it may have run out is asked for again', verifies('SB-26'), async () => {
+  const { stops, store, engine, surroundings, active } = coreScene();
+  await active('x');
+  const late = store.hold('claim', 'after');
+  const stopping = stops.destroyTracked('x', { kind: 'tracked' });
+  await late.reached;
+  surroundings.clock.skip(TTL);
+  expect(await store.target.owner('x')).toBeNull();
+  const again = store.hold('claim', 'before');
+  late.open();
+  await again.reached;
+  expect(engine.stopped).toEqual([]);
+  again.open();
+  expect(await stopping).toBe('destroyed');
+});
+
+test('a claim whose answers are always late stops nothing', async () => {
+  const { stops, store, engine, surroundings, table, active } = coreScene();
+  await active('x');
+  const answers = [1, 2, 3].map(() => store.hold('claim', 'after'));
+  const stopping = stops.destroyTracked('x', { kind: 'tracked' });
+  for (const answer of answers) {
+    await answer.reached;
+    surroundings.clock.skip(TTL);
+    answer.open();
+  }
+  expect([await stopping, engine.stopped, table.state('x').phase]).toEqual(['refused', [], 'active']);
+});
+
+test('a new container is taken back without a marker only soon after its start', async () => {
+  for (const [late, stopped] of [
+    [TTL - 1, ['x']],
+    [TTL, []],
+  ] as const) {
+    const { acquires, store, engine, surroundings, table } = coreScene();
+    const askedAt = table.now;
+    const info = engine.run('x');
+    surroundings.clock.skip(late);
+    store.break(new Error('out of reach'), 'take', 'claim');
+    await expect(acquires.created(ME, info, askedAt)).rejects.toMatchObject({ code: 'store_unavailable' });
+    expect([engine.stopped, engine.openClients('x')]).toEqual([stopped, []]);
+  }
+});
+
+test.each(['a store that answers again', 'a marker that has run out'] as const)(
+  'a container that is taken back without a marker gets one from %s',
+  verifies('SB-29'),
+  async (from) => {
+    const { acquires, store, backend, engine, surroundings, table } = coreScene();
+    const info = engine.run('x');
+    if (from === 'a store that answers again') store.break(new Error('out of reach'), 'take', 'claim');
+    else await store.target.claim('x', { forDestroy: true });
+    const stop = backend.hold('stop', 'before');
+    const creating = acquires.created(ME, info, table.now).catch(() => 'store_unavailable');
+    await stop.reached;
+    store.heal();
+    await store.target.release('x');
+    await surroundings.clock.advance(2_000);
+    // While the engine is slow nobody else can be given it.
+    expect(await store.target.take('x')).toBe(false);
+    stop.open();
+    await creating;
+    expect([engine.stopped, await store.target.owner('x')]).toEqual([['x'], null]);
+  },
+);
