@@ -28,7 +28,6 @@ type Sent = Omit<Request, 'fate'>;
 interface Grant {
   readonly owner: string;
   readonly kind: 'own' | 'del';
-  readonly method: string;
   readonly at: number;
   readonly request: Request;
   /** False once it is known that the answer does not reach who asked. */
@@ -63,6 +62,8 @@ export class SandboxChecker {
   readonly #settings: CheckerSettings;
   readonly #grants = new Map<string, Grant[]>();
   readonly #stopping = new Map<string, Set<Sent>>();
+  /** Containers that some instance keeps, or has kept. */
+  readonly #given = new Set<string>();
   readonly #failed = new WeakSet<Request>();
   readonly #turns = new Map<string, Turn>();
   readonly #flushes: number[] = [];
@@ -188,16 +189,18 @@ export class SandboxChecker {
 
   /** The lifecycle of one sandbox in one process has changed. */
   changed(incarnation: Incarnation, before: SandboxState, event: SandboxEvent, transition: SandboxTransition): void {
-    if (event.type !== 'forget' || transition.outcome === 'refused' || !incarnation.alive) return;
+    if (transition.outcome === 'refused' || !incarnation.alive) return;
+    if (event.type === 'track' || event.type === 'adopt') this.#given.add(event.info.url);
+    if (event.type !== 'forget') return;
     const id = before.info?.id ?? '';
     this.#chronicle.note(() => `${incarnation.name} forgets ${id.slice(0, 4)}`);
     const grants = this.#grants.get(id) ?? [];
     const mine = grants.findLastIndex(({ owner, told }) => owner === incarnation.name && told);
-    if (mine >= 0 && mine === grants.length - 1)
-      this.#chronicle.broken(
-        'SB-61',
-        `${incarnation.name} forgot ${id}, which the store had given to nobody else since`,
-      );
+    if (mine < 0 || mine !== grants.length - 1) return;
+    const last = grants[mine];
+    // Its own marker, which it could not take away after a stop that failed, is a refusal like any other.
+    if (last?.kind === 'del' && this.#hindered(incarnation, last.at)) return;
+    this.#chronicle.broken('SB-61', `${incarnation.name} forgot ${id}, which the store had given to nobody else since`);
   }
 
   #stopSent(request: Sent): void {
@@ -229,13 +232,7 @@ export class SandboxChecker {
 
   /** A container that its maker could not publish is taken back without a marker: nobody was ever given it (SB-11). */
   #unguarded(container: Container, incarnation: Incarnation): boolean {
-    if (container.createdBy !== incarnation) return false;
-    const grants = this.#grants.get(container.id) ?? [];
-    // Who only renewed speaks of an earlier container of this name.
-    return !grants.some(
-      ({ owner, kind, method, at, told }) =>
-        at >= container.bornAt && kind === 'own' && method !== 'renew' && (owner !== incarnation.name || told),
-    );
+    return container.createdBy === incarnation && !this.#given.has(container.info.url);
   }
 
   /** The holder had no way to keep its marker since then. */

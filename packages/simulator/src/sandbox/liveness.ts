@@ -79,16 +79,23 @@ export class Watch {
     for (const process of this.#processes) {
       for (const { id, stopping } of process.kept ?? []) {
         kept.add(id);
-        if (leases === null || stopping || process.listening === null) continue;
+        if (leases === null) continue;
         const value = leases.value(id);
         const calm = now - process.calmSince;
         const { name } = process.incarnation ?? process;
+        const free = !stopping && process.listening !== null;
         // After a stop that failed the next renewal writes it again.
-        const lapsed = this.#since(this.#lapsed, `${name} ${id}`, value === null, now);
+        const lapsed = this.#since(this.#lapsed, `${name} ${id}`, free && value === null, now);
         if (lapsed > settings.renewalIntervalMs + SLACK && calm > ttlMs + settings.renewalIntervalMs)
           chronicle.broken('SB-47', `${name} keeps ${id} and has let its lease lapse`);
-        const foreign = this.#since(this.#foreign, `${name} ${id}`, value !== null && value.owner !== name, now);
-        if (foreign > settings.renewalIntervalMs + SLACK && calm > foreign + settings.renewalIntervalMs)
+        const foreign = this.#since(
+          this.#foreign,
+          `${name} ${id}`,
+          free && value !== null && value.owner !== name,
+          now,
+        );
+        // A verdict that meets a stop under way is void: the next renewal decides.
+        if (foreign > 2 * settings.renewalIntervalMs + SLACK && calm > foreign + settings.renewalIntervalMs)
           chronicle.broken('SB-50', `${name} keeps ${id}, which ${value?.owner} has owned for ${foreign} ms`);
       }
     }

@@ -138,7 +138,7 @@ export class SandboxProcess {
       heard: (request) => checker.answered(request, false),
       failed: (request) => {
         checker.answered(request, true);
-        if (request.port === 'ownership') this.calmSince = scheduler.now;
+        if (request.port === 'ownership') this.calmSince = Math.max(this.calmSince, scheduler.now);
       },
       isBeat: (method) => method === 'renew' || method === 'listRunning',
     });
@@ -236,7 +236,7 @@ export class SandboxProcess {
     const { scheduler, chronicle } = this.#world;
     chronicle.note(() => `${this.#incarnation?.name} PAUSES for ${milliseconds}`);
     this.#incarnation?.pause(milliseconds);
-    this.calmSince = scheduler.now + milliseconds;
+    this.calmSince = Math.max(this.calmSince, scheduler.now + milliseconds);
     const turns = [...this.turns];
     if (milliseconds > RUN_LEASE_MS)
       scheduler.after(RUN_LEASE_MS, () => {

@@ -63,7 +63,14 @@ async function play(seed: number, options: PlayOptions<SandboxMutant> = {}): Pro
   };
   const processes = (alone ? ['A'] : ['A', 'B']).map((name) => new SandboxProcess(name, world));
   const watch = new Watch(world, processes);
-  for (const process of processes) void process.boot().then(() => trouble(process, world));
+  let troubled = processes.length;
+  for (const process of processes)
+    void process
+      .boot()
+      .then(() => trouble(process, world))
+      .then(() => {
+        troubled -= 1;
+      });
   void mischief(world, processes);
   void watch.start();
   const threads = ['t1', 't2', 't3'].slice(0, 1 + random.below(3));
@@ -90,7 +97,10 @@ async function play(seed: number, options: PlayOptions<SandboxMutant> = {}): Pro
   // Troubles that had begun come to their end: every process listens again.
   await proceed(
     scheduler.now + 3_600_000,
-    () => visitors === 0 && processes.every(({ listening }) => listening !== null),
+    () =>
+      visitors + troubled === 0 &&
+      processes.every(({ listening }) => listening !== null) &&
+      [...engine.containers.values()].every(({ stops }) => stops.size === 0),
   );
   if (chronicle.violation === null && processes.some(({ listening }) => listening === null))
     chronicle.broken('L1', 'a process did not come back');
