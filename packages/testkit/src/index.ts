@@ -22,6 +22,7 @@ export * from './gates.ts';
 export * from './leaks.ts';
 export * from './parts/docker/index.ts';
 export * from './parts/postgres.ts';
+export { waitUntil } from './parts/processes.ts';
 export * from './parts/redis.ts';
 export * from './probe.ts';
 export * from './random.ts';

@@ -35,6 +35,8 @@ export interface ContainerBackendParts {
   readonly clients: ContainerClients;
   /** Which port of the host to try; 0 = the engine's choice. Default: its choice first, then random ones. */
   readonly hostPort?: (attempt: number) => number;
+  /** Milliseconds that one of two health probes waits for the server in a container. Default 5,000. */
+  readonly probeMs?: number;
 }
 
 const INSPECT_MS = 5_000;
@@ -86,7 +88,8 @@ export class ContainerBackend implements SandboxBackend {
     const name = this.#nameOf(input.id);
     const facts = await this.facts();
     const own = await this.#isOwnImage();
-    const transport = own && !facts.virtualMachine ? 'socket' : 'port';
+    const { transport: wanted } = this.#parts.settings;
+    const transport = own && !facts.virtualMachine && wanted === 'auto' ? 'socket' : 'port';
     if (transport === 'port' && this.#parts.settings.network === 'none')
       throw new ReindeerError(
         'configuration',
@@ -143,7 +146,7 @@ export class ContainerBackend implements SandboxBackend {
     const entry = await this.#inspect(container.containerId);
     if (entry === null || stateOf(entry) !== 'running') return false;
     for (let turn = 0; turn < PROBES; turn += 1) {
-      const answer = await this.#parts.clients.answers(container, PROBE_MS);
+      const answer = await this.#parts.clients.answers(container, this.#parts.probeMs ?? PROBE_MS);
       if (answer !== 'late') return answer === 'yes';
     }
     // It runs and its server says nothing, twice: it hangs, or is paused, and no turn can work with it.

@@ -10,7 +10,7 @@ import {
 import { baseEnvironment } from '../bubblewrap/arguments.ts';
 import { DiskLedger } from '../bubblewrap/disk.ts';
 import type { CheckedRequest } from '../executor.ts';
-import { threadMappings } from '../files/virtual-path.ts';
+import { toolMappings } from '../files/virtual-path.ts';
 import { type ThreadPaths, threadPaths } from '../folders.ts';
 import { ThreadSandbox } from '../thread-sandbox.ts';
 import type { ContainerInfo } from './description.ts';
@@ -96,7 +96,7 @@ export class ContainerClients {
       id: info.id,
       pathStyle: 'virtual',
       files: files(identity),
-      mappings: threadMappings(paths.userData, ['uploads']),
+      mappings: toolMappings(paths),
       maxTimeoutMs: settings.bashCommandTimeoutMs,
       unavailable: '',
       run: (request) => this.#run(info, client, paths, request),

@@ -12,7 +12,7 @@ import type { Executor } from '../executor.ts';
 import { Matcher } from '../files/matcher.ts';
 import { Staging } from '../files/staging.ts';
 import { ThreadFiles } from '../files/thread-files.ts';
-import { threadMappings } from '../files/virtual-path.ts';
+import { toolMappings } from '../files/virtual-path.ts';
 import { makeThreadFolders, threadPaths } from '../folders.ts';
 import { createLifecycleProvider } from '../lifecycle/index.ts';
 import type { ThreadStorage } from '../lifecycle/parts.ts';
@@ -21,7 +21,7 @@ import { storageOf } from '../lifecycle/storage.ts';
 import { PipePool } from '../process/pipes.ts';
 import { ThreadSandboxProvider, trashFolder } from '../provider.ts';
 import { DEFAULT_SANDBOX_SETTINGS } from '../settings.ts';
-import { ContainerBackend } from './backend.ts';
+import { ContainerBackend, type ContainerBackendParts } from './backend.ts';
 import { ContainerClients } from './clients.ts';
 import { EngineClient, findEngineSocket } from './engine.ts';
 import { ownerOf } from './identity.ts';
@@ -70,7 +70,7 @@ export async function createContainerProvider(input: CreateContainerProvider): P
 
 /** The backend and the files below it. Asks the engine once, at most for a few seconds. */
 export async function openContainerBackend(
-  input: Omit<CreateContainerProvider, 'lifecycle'> & { readonly hostPort?: (attempt: number) => number },
+  input: Omit<CreateContainerProvider, 'lifecycle'> & Pick<ContainerBackendParts, 'hostPort' | 'probeMs'>,
 ): Promise<ContainerParts> {
   const settings = { ...DEFAULT_CONTAINER_SETTINGS, ...input.settings };
   checkContainerSettings(settings);
@@ -85,7 +85,7 @@ export async function openContainerBackend(
     const paths = threadPaths(home, identity.userId, identity.threadId);
     return new ThreadFiles({
       // As tools see them: what a person uploaded is not changed by a model.
-      mappings: threadMappings(paths.userData, ['uploads']),
+      mappings: toolMappings(paths),
       staging: new Staging(paths.staging, surroundings.random),
       matcher,
       clock: surroundings.clock,
@@ -102,6 +102,7 @@ export async function openContainerBackend(
     folders,
     clients: new ContainerClients({ settings, surroundings, home, secrets, folders, files }),
     ...(input.hostPort === undefined ? {} : { hostPort: input.hostPort }),
+    ...(input.probeMs === undefined ? {} : { probeMs: input.probeMs }),
   });
   await backend.facts().catch((error: unknown) =>
     surroundings.logger.warn('The container engine does not answer; sandboxes can be had once it does', {

@@ -21,6 +21,11 @@ export interface ContainerSettings {
   readonly containerPrefix: string;
   /** Path of the engine's unix socket; null = `DOCKER_HOST`, `CONTAINER_HOST`, then the usual places of Docker and Podman. */
   readonly engineSocket: string | null;
+  /**
+   * `auto`: by a unix socket where the image holds our server and the engine shares sockets with this machine, else by a published port.
+   * `port`: always by a port, for an engine in a virtual machine that does not say so.
+   */
+  readonly transport: 'auto' | 'port';
   /** Address of the host at which ports are published. */
   readonly bindHost: string;
   /**
@@ -54,6 +59,7 @@ export const DEFAULT_CONTAINER_SETTINGS: ContainerSettings = {
   port: 8080,
   containerPrefix: 'reindeer-sandbox',
   engineSocket: null,
+  transport: 'auto',
   bindHost: '127.0.0.1',
   network: 'none',
   memoryBytes: DEFAULT_SANDBOX_SETTINGS.memoryBytes,
@@ -70,7 +76,7 @@ export const DEFAULT_CONTAINER_SETTINGS: ContainerSettings = {
 
 const MIB = 1024 * 1024;
 /** The places inside a container that Reindeer itself fills. */
-const RESERVED = ['/mnt/user-data', '/run/reindeer', '/proc', '/sys', '/dev'];
+const RESERVED = ['/mnt/user-data', '/mnt/skills', '/run/reindeer', '/proc', '/sys', '/dev'];
 
 /** Throws `configuration`, naming the key, for settings that cannot be kept. */
 export function checkContainerSettings(settings: ContainerSettings): void {

@@ -1,4 +1,4 @@
-import { VIRTUAL_FOLDERS, VIRTUAL_ROOT } from '@reindeer/protocol';
+import { SKILLS_ROOT, VIRTUAL_FOLDERS, VIRTUAL_ROOT } from '@reindeer/protocol';
 import type { ThreadPaths } from '../folders.ts';
 import type { ContainerSettings } from './settings.ts';
 
@@ -103,6 +103,7 @@ function mountsOf({ paths, runFolder, settings, own, user }: SpecInput): readonl
   });
   return [
     ...VIRTUAL_FOLDERS.map((name) => bind(paths.folders[name], `${VIRTUAL_ROOT}/${name}`, name === 'uploads')),
+    bind(paths.skills, SKILLS_ROOT, true),
     ...(own ? [bind(paths.folders.temporary, '/tmp', false), bind(runFolder, RUN_PLACE, false)] : []),
     ...(own && user !== null ? [bind(`${runFolder}/passwd`, '/etc/passwd', true)] : []),
     ...settings.mounts.map(({ hostPath, containerPath, readOnly }) => bind(hostPath, containerPath, readOnly ?? true)),

@@ -8,7 +8,7 @@ import { afterAll, beforeAll, beforeEach } from 'vitest';
 import { MemoryLeases, MemoryOwnershipStore } from '../../lifecycle/ownership/memory-store.ts';
 import type { LifecycleSettings } from '../../lifecycle/settings.ts';
 import { realClock, realSurroundings } from '../../test-support.ts';
-import { createContainerProvider } from '../factory.ts';
+import { type ContainerParts, createContainerProvider, openContainerBackend } from '../factory.ts';
 import type { ContainerSettings } from '../settings.ts';
 
 const SOURCES = {
@@ -28,6 +28,15 @@ export interface ContainerScene {
     readonly home?: string;
   }): Promise<SandboxLifecycle>;
   store(ownerId?: string): OwnershipStore;
+  /** The backend and storage alone; closed after the file. */
+  parts(options?: {
+    readonly settings?: Partial<ContainerSettings>;
+    readonly home?: string;
+    readonly hostPort?: (attempt: number) => number;
+    readonly probeMs?: number;
+  }): Promise<ContainerParts>;
+  /** Ids, as the host sees them, of a container's processes whose command line contains `text`. */
+  processes(container: string, text: string): Promise<number[]>;
 }
 
 /** One engine for a test file. Every test is skipped, with the reason, where there is none. */
@@ -35,6 +44,7 @@ export function containerScene(): () => ContainerScene {
   let missing: string | null = null;
   let scene: ContainerScene | null = null;
   const providers: SandboxLifecycle[] = [];
+  const parts: ContainerParts[] = [];
   beforeAll(async () => {
     missing = await dockerMissing();
     if (missing !== null) return;
@@ -44,6 +54,17 @@ export function containerScene(): () => ContainerScene {
     const surroundings = realSurroundings();
     const store = (ownerId: string = randomUUID()) =>
       new MemoryOwnershipStore({ ownerId, clock: realClock, ttlMs: 60_000, leases });
+    const common = (options: { readonly settings?: Partial<ContainerSettings>; readonly home?: string }) => ({
+      settings: {
+        image: docker.image,
+        containerPrefix: docker.prefix,
+        engineSocket: docker.socket,
+        ...options.settings,
+      },
+      home: options.home ?? home,
+      surroundings,
+      environment: {},
+    });
     scene = {
       docker,
       home,
@@ -51,20 +72,28 @@ export function containerScene(): () => ContainerScene {
       store,
       provider: async (options = {}) => {
         const provider = await createContainerProvider({
-          settings: {
-            image: docker.image,
-            containerPrefix: docker.prefix,
-            engineSocket: docker.socket,
-            ...options.settings,
-          },
+          ...common(options),
           ...(options.lifecycle === undefined ? {} : { lifecycle: options.lifecycle }),
           ownership: options.ownership ?? store(),
-          home: options.home ?? home,
-          surroundings,
-          environment: {},
         });
         providers.push(provider);
         return provider;
+      },
+      parts: async ({ hostPort, probeMs, ...options } = {}) => {
+        const opened = await openContainerBackend({
+          ...common(options),
+          ownership: store(),
+          ...(hostPort === undefined ? {} : { hostPort }),
+          ...(probeMs === undefined ? {} : { probeMs }),
+        });
+        parts.push(opened);
+        return opened;
+      },
+      processes: async (container, text) => {
+        const { body } = await docker.ask('GET', `/containers/${container}/top`);
+        const { Titles, Processes } = body as { Titles: string[]; Processes: string[][] };
+        const [id, command] = [Titles.indexOf('PID'), Titles.indexOf('CMD')];
+        return Processes.filter((row) => row[command]?.includes(text)).map((row) => Number(row[id]));
       },
     };
   });
@@ -73,6 +102,7 @@ export function containerScene(): () => ContainerScene {
   });
   afterAll(async () => {
     await Promise.allSettled(providers.map((provider) => provider.shutdown()));
+    await Promise.allSettled(parts.map(async ({ backend, storage }) => [await storage.close(), await backend.close()]));
     await scene?.docker.stop();
     if (scene !== null) await rm(scene.home, { recursive: true, force: true });
   });
