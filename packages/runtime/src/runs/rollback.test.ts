@@ -244,6 +244,30 @@ describe('rollback', () => {
     await w.runtime.stop();
   });
 
+  test('a rollback that the store does not answer is no failed one: whoever takes the run over rolls it back', async () => {
+    const s = twoTurns();
+    let away = false;
+    const w = world({
+      script: s.script,
+      stores: (stores) => withFaults(stores, ({ method }) => (away && method === 'rollback' ? 'fail-before' : null)),
+    });
+    const { clock } = w.surroundings;
+    await w.runtime.start();
+    await w.ended(await w.admitted());
+    const second = await w.admitted(again);
+    await s.started;
+    away = true;
+    await w.cancel(second, 'rollback');
+    s.tool.resolve('late');
+    for (let passed = 0; passed < 5; passed += 1) await clock.advance(1_000);
+    expect(await w.stores.runs.get(second.runId)).toMatchObject({ acknowledged: false, error: null });
+    away = false;
+    for (let passed = 0; passed < 20; passed += 1) await clock.advance(1_000);
+    expect(await w.ended(second)).toMatchObject({ status: 'error', error: 'Rolled back by user' });
+    expect(await messagesOf(w)).toEqual(['hello', 'first answer']);
+    await w.runtime.stop();
+  });
+
   test('waits for a checkpoint that is still on its way, which would bring back what it takes back', async () => {
     for (const arrives of [true, false]) {
       const held = deferred();

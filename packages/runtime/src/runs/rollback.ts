@@ -1,5 +1,5 @@
 import type { Fact, LoadedCheckpoint, NewFact, Run } from '@reindeer/protocol';
-import { factKey } from '@reindeer/protocol';
+import { factKey, ReindeerError } from '@reindeer/protocol';
 import { retry } from '../common/retry.ts';
 import { type Ending, NOT_ROLLED_BACK } from './ending.ts';
 import type { LocalRun } from './local-run.ts';
@@ -12,7 +12,8 @@ const PAGE_BYTES = 4 * 1024 * 1024;
  * Takes the thread back to the checkpoint of before the run, under the run's fence (RB-01), and reports in the log what that changed, so
  * that readers of messages and states see the restored ones. Without a checkpoint before, all checkpoints go (RB-02).
  *
- * @returns the ending to write; one that names the failure when the store could not do it. Stops `local` when it is fenced.
+ * @returns the ending to write; one that names the failure when the store refused to do it. Stops `local` when it is fenced.
+ * @throws ReindeerError `store_unavailable` when the store did not answer: it may have happened, or not
  */
 export async function rollBack(
   parts: Pick<RunParts, 'stores' | 'surroundings' | 'settings'>,
@@ -41,6 +42,7 @@ export async function rollBack(
       return ending;
     }
   } catch (error) {
+    if (ReindeerError.is(error) && error.code === 'store_unavailable') throw error;
     logger.error('a rollback failed', { runId, threadId, error: String(error) });
     return { ...ending, rollback: false, error: NOT_ROLLED_BACK };
   }

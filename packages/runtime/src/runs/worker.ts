@@ -271,7 +271,13 @@ async function finalize(
     ending ??= local.stopReason === null ? null : endingOf(local.stopReason, run, touched);
     if (ending?.rollback) {
       if (!(await nothingUnderWay(parts, local, work.attempt))) return { kind: local.fenced ? 'fenced' : 'given up' };
-      ending = await rollBack(parts, local, run, ending);
+      try {
+        ending = await rollBack(parts, local, run, ending);
+      } catch (error) {
+        // Unknown is not a failure (D1): whoever takes the run over rolls it back.
+        surroundings.logger.error('a rollback could not be stored', { runId: run.runId, error: describe(error) });
+        return { kind: local.fenced ? 'fenced' : 'given up' };
+      }
     }
     if (ending === null || local.fenced) return { kind: 'fenced' };
     const { status, error, stopReason, cancel } = ending;
