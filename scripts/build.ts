@@ -44,7 +44,7 @@ async function buildServer(): Promise<void> {
     cwd: root,
     logLevel: 'warn',
     // Loaded only where they are installed.
-    external: [/^@opentelemetry\//, 'langsmith/experimental/otel/setup', 'pg'],
+    external: [/^@opentelemetry\//, 'langsmith/experimental/otel/setup', 'pg', 'redis'],
     transform: { target: 'node24' },
     treeshake: true,
   });

@@ -98,3 +98,20 @@ export function checkHistory(observed: Observed): Verdict {
   if (shape !== expected) problems.push(`the messages are: ${shape}`);
   return { problems, finishedTools, unknownTools };
 }
+
+/** Every fact of a thread, from the API of an instance. */
+export async function allFacts(url: string, threadId: string): Promise<FactRow[]> {
+  const facts: FactRow[] = [];
+  for (;;) {
+    const response = await fetch(`${url}/api/threads/${threadId}/facts?limit=200&after_seq=${facts.at(-1)?.seq ?? 0}`);
+    const { data } = (await response.json()) as { data: FactRow[] };
+    if (data.length === 0) return facts;
+    facts.push(...data);
+  }
+}
+
+/** Lines of a file in a thread's sandbox; none when there is no file. */
+export async function effectsOf(url: string, threadId: string, path: string): Promise<string[]> {
+  const response = await fetch(`${url}/api/threads/${threadId}/artifacts${path}`);
+  return response.status === 404 ? [] : (await response.text()).split('\n').filter((line) => line !== '');
+}

@@ -1,10 +1,13 @@
 import type { Script } from '@reindeer/scripted';
 import { type RunningServer, say } from '../support/server.ts';
-import { checkHistory, type FactRow, type MessageRow, type Verdict } from './history.ts';
+import { allFacts, checkHistory, effectsOf, type MessageRow, type Verdict } from './history.ts';
+
+/** The file to which every command appends its label. */
+const EFFECTS = '/mnt/user-data/workspace/effects.txt';
 
 const bash = (label: string, before: string, after: string) => ({
   name: 'bash',
-  args: { description: label, command: `${before}echo ${label} >> /mnt/user-data/workspace/effects.txt${after}` },
+  args: { description: label, command: `${before}echo ${label} >> ${EFFECTS}${after}` },
 });
 
 /** Twice three tools at once: two commands that may not run again, and a look around that may. */
@@ -89,9 +92,9 @@ export async function chaosRound(
   const streamed = await followStream(server, threadId, runId);
   const observed = {
     runId,
-    facts: await allFacts(server, threadId),
+    facts: await allFacts(server.url, threadId),
     messages: ((await server.client.threads.getState(threadId)).values as { messages?: MessageRow[] }).messages ?? [],
-    effects: await effectsOf(server, threadId),
+    effects: await effectsOf(server.url, threadId, EFFECTS),
     status: (await server.client.runs.get(threadId, runId)).status,
   };
   const verdict = checkHistory(observed);
@@ -124,23 +127,6 @@ async function followStream(server: RunningServer, threadId: string, runId: stri
       texts.set(chunk.id, (texts.get(chunk.id) ?? '') + chunk.content);
   }
   return texts;
-}
-
-async function allFacts(server: RunningServer, threadId: string): Promise<FactRow[]> {
-  const facts: FactRow[] = [];
-  for (;;) {
-    const response = await fetch(
-      `${server.url}/api/threads/${threadId}/facts?limit=200&after_seq=${facts.at(-1)?.seq ?? 0}`,
-    );
-    const { data } = (await response.json()) as { data: FactRow[] };
-    if (data.length === 0) return facts;
-    facts.push(...data);
-  }
-}
-
-async function effectsOf(server: RunningServer, threadId: string): Promise<string[]> {
-  const response = await fetch(`${server.url}/api/threads/${threadId}/artifacts/mnt/user-data/workspace/effects.txt`);
-  return response.status === 404 ? [] : (await response.text()).split('\n').filter((line) => line !== '');
 }
 
 /** A small generator with a seed, so that a failing sequence of moments can be tried again. */

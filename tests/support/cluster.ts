@@ -8,7 +8,7 @@ export interface Cluster {
   readonly databaseUrl: string;
   readonly folder: string;
   /** Starts one more instance; a name keeps its place over restarts. */
-  start(name: string): Promise<RunningServer>;
+  start(name: string, port?: number): Promise<RunningServer>;
   /** Ends everything that was started here and removes what it left. Idempotent. */
   stop(): Promise<void>;
 }
@@ -32,8 +32,8 @@ export async function cluster(options: {
     redis,
     databaseUrl,
     folder: project.folder,
-    start: async (name) => {
-      const server = await startServer(project.folder, { environment: { REINDEER_INSTANCE: name } });
+    start: async (name, port = 0) => {
+      const server = await startServer(project.folder, { environment: { REINDEER_INSTANCE: name }, port });
       started.add(server);
       void server.process.finished.then(() => started.delete(server));
       return server;

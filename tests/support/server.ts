@@ -81,9 +81,14 @@ export interface RunningServer {
 /** Starts `reindeer serve` on a free port and waits until it says that it is ready. */
 export async function startServer(
   folder: string,
-  options: { readonly environment?: Readonly<Record<string, string>>; readonly words?: readonly string[] } = {},
+  options: {
+    readonly environment?: Readonly<Record<string, string>>;
+    readonly words?: readonly string[];
+    /** Default: a free one. */
+    readonly port?: number;
+  } = {},
 ): Promise<RunningServer> {
-  const child = new ReindeerProcess(['serve', '--port', '0', ...(options.words ?? [])], {
+  const child = new ReindeerProcess(['serve', '--port', String(options.port ?? 0), ...(options.words ?? [])], {
     folder,
     ...(options.environment === undefined ? {} : { environment: options.environment }),
   });

@@ -1,0 +1,27 @@
+// npm run chaos -- --minutes 3 [--seed 1] [--json]: a storm over three servers on one Postgres, without and with Redis in turn.
+// npm run chaos -- --rounds 200 [--seed 1] [--json]: one server on SQLite, killed again and again.
+import { parseArgs } from 'node:util';
+import { killRounds } from './kill.ts';
+import { stormMinutes } from './storm/minutes.ts';
+
+const USE = 'Use: npm run chaos -- --minutes 3 | --rounds 200 [--seed 1] [--json]\n';
+
+const { values } = parseArgs({
+  options: {
+    minutes: { type: 'string' },
+    rounds: { type: 'string' },
+    seed: { type: 'string', default: '1' },
+    json: { type: 'boolean', default: false },
+  },
+});
+const seed = Number(values.seed);
+const minutes = Number(values.minutes ?? 0);
+const rounds = Number(values.rounds ?? (values.minutes === undefined ? 200 : 0));
+const sound =
+  Number.isInteger(seed) && Number.isInteger(rounds) && rounds >= 0 && minutes >= 0 && rounds > 0 !== minutes > 0;
+if (!sound) {
+  process.stderr.write(USE);
+  process.exit(2);
+}
+const options = { seed, json: values.json };
+process.exitCode = minutes > 0 ? await stormMinutes({ ...options, minutes }) : await killRounds({ ...options, rounds });
