@@ -3,6 +3,8 @@
 /** The roots a model sees. Nothing outside them exists for file tools. */
 export const VIRTUAL_ROOT = '/mnt/user-data';
 export const VIRTUAL_FOLDERS = ['workspace', 'uploads', 'outputs'] as const;
+/** Where the skills that are switched on lie, read-only, in every sandbox. */
+export const SKILLS_ROOT = '/mnt/skills';
 export type VirtualFolder = (typeof VIRTUAL_FOLDERS)[number];
 
 export interface ExecRequest {

@@ -10,7 +10,31 @@ export interface ThreadPaths {
   readonly thread: string;
   readonly userData: string;
   readonly staging: string;
+  /** `{home}/users/{user}/skills/view`: the user's skills that are switched on. All of the user's threads read the same. */
+  readonly skills: string;
   readonly folders: ThreadFolders;
+}
+
+/** Where a user's skills lie (ID-3). */
+export interface SkillFolders {
+  /** `{name}/SKILL.md` of the user's own skills. */
+  readonly custom: string;
+  /** What sandboxes see: copies of the skills that are switched on. */
+  readonly view: string;
+  /** Earlier versions of the user's own skills. */
+  readonly history: string;
+  /** Switches of the user's own skills. */
+  readonly states: string;
+}
+
+export function skillFolders(home: string, userId: string): SkillFolders {
+  const skills = `${home}/users/${safeUserId(userId)}/skills`;
+  return {
+    custom: `${skills}/custom`,
+    view: `${skills}/view`,
+    history: `${skills}/.history`,
+    states: `${skills}/_skill_states.json`,
+  };
 }
 
 export function threadPaths(home: string, userId: string, threadId: string): ThreadPaths {
@@ -21,6 +45,7 @@ export function threadPaths(home: string, userId: string, threadId: string): Thr
     thread,
     userData,
     staging: `${thread}/staging`,
+    skills: skillFolders(home, userId).view,
     folders: {
       workspace: `${userData}/workspace`,
       uploads: `${userData}/uploads`,
@@ -38,6 +63,8 @@ export function threadPaths(home: string, userId: string, threadId: string): Thr
 export async function makeThreadFolders(paths: ThreadPaths, uid: number | null): Promise<void> {
   const own = [...VIRTUAL_FOLDERS.map((folder) => paths.folders[folder]), paths.folders.temporary];
   await mkdir(paths.userData, { recursive: true, mode: 0o700 });
+  // Read inside under another user id; what is in it was checked before it came there.
+  await mkdir(paths.skills, { recursive: true, mode: 0o755 });
   await Promise.all([...own, paths.staging].map((folder) => mkdir(folder, { recursive: true, mode: 0o700 })));
   if (process.getuid?.() !== 0) return;
   // Root may have used another identity before, on a machine that offered more or less.

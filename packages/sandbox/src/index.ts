@@ -6,6 +6,7 @@ export {
 } from './container/settings.ts';
 export { type CreateSandboxProvider, createSandboxProvider } from './create.ts';
 export { IGNORED_FOLDERS } from './files/search.ts';
+export { type SkillFolders, skillFolders } from './folders.ts';
 export { safeUserId } from './identity.ts';
 export { KeyedLock } from './keyed-lock.ts';
 export { type ExitParts, type ExitProcess, stopWithProcess } from './lifecycle/exit.ts';

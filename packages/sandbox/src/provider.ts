@@ -14,7 +14,7 @@ import { systemCode } from './files/file-errors.ts';
 import type { Matcher } from './files/matcher.ts';
 import { Staging } from './files/staging.ts';
 import { ThreadFiles } from './files/thread-files.ts';
-import { threadMappings } from './files/virtual-path.ts';
+import { type Mapping, threadMappings, toolMappings } from './files/virtual-path.ts';
 import { type ThreadPaths, threadPaths } from './folders.ts';
 import { safeUserId } from './identity.ts';
 import { KeyedLock } from './keyed-lock.ts';
@@ -110,7 +110,7 @@ export class ThreadSandboxProvider implements SandboxProvider {
 
   files(input: { readonly userId: string; readonly threadId: string }): SandboxFiles {
     const paths = threadPaths(this.#parts.home, input.userId, input.threadId);
-    return this.#files(paths, { userId: input.userId, threadId: input.threadId }, []);
+    return this.#files(paths, { userId: input.userId, threadId: input.threadId }, threadMappings(paths.userData, []));
   }
 
   async removeThread(input: { readonly userId: string; readonly threadId: string }): Promise<void> {
@@ -159,8 +159,8 @@ export class ThreadSandboxProvider implements SandboxProvider {
     return new ThreadSandbox({
       id,
       pathStyle: executor.pathStyle,
-      files: this.#files(paths, key, ['uploads']),
-      mappings: threadMappings(paths.userData, ['uploads']),
+      files: this.#files(paths, key, toolMappings(paths)),
+      mappings: toolMappings(paths),
       maxTimeoutMs: settings.bashCommandTimeoutMs,
       unavailable: `Commands cannot run here: ${reason ?? 'no way to run them was found.'} To change that: ${remedy ?? 'see `reindeer doctor`.'}`,
       run: execute === null ? null : (request) => this.#run(id, paths, key, request, execute),
@@ -203,9 +203,9 @@ export class ThreadSandboxProvider implements SandboxProvider {
     this.#parts.surroundings.logger.error('Some commands did not end in time.', { live: this.#live.size });
   }
 
-  #files(paths: ThreadPaths, key: ThreadKey, readOnly: readonly 'uploads'[]): SandboxFiles {
+  #files(paths: ThreadPaths, key: ThreadKey, mappings: readonly Mapping[]): SandboxFiles {
     return new ThreadFiles({
-      mappings: threadMappings(paths.userData, readOnly),
+      mappings,
       staging: new Staging(paths.staging, this.#parts.surroundings.random),
       matcher: this.#parts.matcher,
       clock: this.#parts.surroundings.clock,

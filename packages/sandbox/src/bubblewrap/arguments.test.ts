@@ -10,6 +10,7 @@ import {
 const command: BubblewrapCommand = {
   identity: { kind: 'user-namespace', disableNested: true },
   folders: { workspace: '/t/w', uploads: '/t/u', outputs: '/t/o', temporary: '/t/tmp', passwd: '/t/passwd' },
+  skills: '/u/skills',
   system: {
     etc: '/h/etc',
     readOnly: ['/usr', '/etc/ssl/certs'],

@@ -1,4 +1,4 @@
-import { VIRTUAL_ROOT } from '@reindeer/protocol';
+import { SKILLS_ROOT, VIRTUAL_ROOT } from '@reindeer/protocol';
 import type { CommandLimits } from './limits.ts';
 
 /**
@@ -42,6 +42,8 @@ export interface SystemView {
 export interface BubblewrapCommand {
   readonly identity: Identity;
   readonly folders: ThreadFolders;
+  /** The user's skills. */
+  readonly skills: string;
   readonly system: SystemView;
   readonly network: 'none' | 'host';
   readonly limits: CommandLimits;
@@ -102,6 +104,7 @@ export function bubblewrapArguments(input: BubblewrapCommand): string[] {
     ...['--bind', folders.workspace, `${VIRTUAL_ROOT}/workspace`],
     ...['--ro-bind', folders.uploads, `${VIRTUAL_ROOT}/uploads`],
     ...['--bind', folders.outputs, `${VIRTUAL_ROOT}/outputs`],
+    ...['--ro-bind', input.skills, SKILLS_ROOT],
     // Root and /dev are memory file systems without a size: writable, they would be a way around every limit. Under a private user
     // id they belong to somebody else already.
     ...(privateUid ? [] : ['--remount-ro', '/dev', '--remount-ro', '/']),
@@ -114,7 +117,7 @@ export function bubblewrapArguments(input: BubblewrapCommand): string[] {
   ];
 }
 
-const PARENTS = ['/var/tmp', `${VIRTUAL_ROOT}/workspace`];
+const PARENTS = ['/var/tmp', `${VIRTUAL_ROOT}/workspace`, SKILLS_ROOT];
 
 /** All folders above these paths, outermost first. */
 function parentsOf(paths: readonly string[]): string[] {

@@ -66,6 +66,7 @@ export class BubblewrapExecutor implements Executor {
       command: {
         identity,
         folders: paths.folders,
+        skills: paths.skills,
         system,
         network: settings.network,
         inheritedDescriptors,

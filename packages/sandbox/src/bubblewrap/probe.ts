@@ -275,6 +275,7 @@ class Trial {
       command: {
         identity: options.identity,
         folders: paths.folders,
+        skills: paths.skills,
         system: this.#machine.system,
         inheritedDescriptors: this.#machine.inheritedDescriptors,
         network: settings.network,
@@ -335,6 +336,7 @@ function trialPaths(folder: string): ThreadPaths {
     thread: folder,
     userData,
     staging: `${folder}/staging`,
+    skills: `${folder}/skills`,
     folders: {
       workspace: `${userData}/workspace`,
       uploads: `${userData}/uploads`,

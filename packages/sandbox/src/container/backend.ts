@@ -93,7 +93,7 @@ export class ContainerBackend implements SandboxBackend {
     if (transport === 'port' && this.#parts.settings.network === 'none')
       throw new ReindeerError(
         'configuration',
-        `The image ${this.#parts.settings.image} is reached by a published port here, which needs a network: set \`sandbox.network: host\`, or use the image built from images/sandbox on Linux.`,
+        `The image ${this.#parts.settings.image} is reached by a published port here, which needs a network: set \`sandbox.network: bridge\`, or use the image built from images/sandbox on Linux.`,
       );
     const deadline = this.#now + SETTLE_MS;
     for (let ports = 0; ; ) {

@@ -1,4 +1,4 @@
-import { ReindeerError, VIRTUAL_FOLDERS, VIRTUAL_ROOT, type VirtualFolder } from '@reindeer/protocol';
+import { ReindeerError, SKILLS_ROOT, VIRTUAL_FOLDERS, VIRTUAL_ROOT, type VirtualFolder } from '@reindeer/protocol';
 
 /** One virtual folder and the real folder behind it. */
 export interface Mapping {
@@ -112,4 +112,9 @@ export function threadMappings(userData: string, readOnly: readonly VirtualFolde
     real: `${userData}/${folder}`,
     readOnly: readOnly.includes(folder),
   }));
+}
+
+/** What tools and commands see: the thread's folders, of which uploads are read-only, and the user's skills, read-only. */
+export function toolMappings(paths: { readonly userData: string; readonly skills: string }): readonly Mapping[] {
+  return [...threadMappings(paths.userData, ['uploads']), { virtual: SKILLS_ROOT, real: paths.skills, readOnly: true }];
 }
