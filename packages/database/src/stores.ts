@@ -39,6 +39,8 @@ export function runStore(
     requestCancel: (input) => call('runs.requestCancel', input),
     renew,
     claimOrphans: (input) => call('runs.claimOrphans', input),
+    takeQueued: (input) => call('runs.takeQueued', input),
+    freeQueues: (limit) => call('runs.freeQueues', { limit }),
     get: (runId) => call('runs.get', { runId }),
     list: (input) => call('runs.list', input),
     active: (threadId) => call('runs.active', { threadId }),

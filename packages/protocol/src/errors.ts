@@ -19,6 +19,7 @@ export type ErrorCode =
   | 'not_implemented'
   | 'shutting_down' // no new work is taken; try another instance or later
   | 'over_capacity' // a bound was reached; try later
+  | 'queue_full' // a bound of this user's own: as many wait as may
   | 'configuration' // a configuration value is missing or wrong
   | 'store_unavailable' // a store could not answer: unknown, neither yes nor no
   | 'data_folder_locked' // another process owns the data folder

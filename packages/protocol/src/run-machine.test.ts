@@ -13,11 +13,23 @@ const event: fc.Arbitrary<RunEvent> = fc.oneof(
   fc.record({ type: fc.constant('cancel' as const), action }),
   fc.record({ type: fc.constant('supersede' as const), action }),
   fc.record({ type: fc.constant('claim' as const), token }),
+  fc.record({ type: fc.constant('take' as const), token }),
 );
-const ADMITTED: RunState = { status: 'pending', token: 't1', attempt: 0, acknowledged: false, cancelAction: null };
+const ADMITTED: RunState = {
+  status: 'pending',
+  queued: false,
+  token: 't1',
+  attempt: 0,
+  acknowledged: false,
+  cancelAction: null,
+};
+const QUEUED: RunState = { ...ADMITTED, queued: true, token: null };
 
 /** Every state that a run can be in, reached the way runs reach it. */
-const reachable = fc.array(event, { maxLength: 14 }).map((events) => events.reduce(next, ADMITTED));
+const begin = fc.constantFrom(ADMITTED, QUEUED);
+const reachable = fc
+  .tuple(begin, fc.array(event, { maxLength: 14 }))
+  .map(([first, events]) => events.reduce(next, first));
 const next = (state: RunState, one: RunEvent): RunState => {
   const transition = reduceRun(state, one);
   return transition.outcome === 'refused' ? state : transition.state;
@@ -79,11 +91,23 @@ describe('reduceRun', () => {
     });
   });
 
-  test('only a claim changes the token, only a start counts an attempt', async () => {
+  test('only a claim or a turn changes the token, only a start counts an attempt', async () => {
     await both((before, one) => {
       const after = next(before, one);
-      if (one.type !== 'claim') expect(after.token).toBe(before.token);
+      if (one.type !== 'claim' && one.type !== 'take') expect(after.token).toBe(before.token);
       if (after.attempt !== before.attempt) expect([one.type, after.attempt]).toEqual(['start', before.attempt + 1]);
+    });
+  });
+
+  test('a queued run is held by nobody: it leaves the queue by its turn, or with its end', async () => {
+    await both((before, one) => {
+      const after = next(before, one);
+      expect(before.queued && before.token !== null).toBe(false);
+      if (before.queued) expect(before).toMatchObject({ status: 'pending', attempt: 0, acknowledged: false });
+      if (!before.queued) expect(after.queued).toBe(false);
+      if (before.queued && !after.queued)
+        expect(one.type === 'take' ? after.token : after.acknowledged).toBe(one.type === 'take' ? one.token : true);
+      if (before.queued && ['start', 'finalize', 'claim'].includes(one.type)) expect(after).toEqual(before);
     });
   });
 
@@ -110,7 +134,7 @@ describe('reduceRun', () => {
   test('a run that is not acknowledged can always be brought to its end by its holder', async () => {
     await fc.assert(
       fc.property(reachable, (before) => {
-        fc.pre(!before.acknowledged);
+        fc.pre(!before.acknowledged && !before.queued);
         const end: RunEvent = {
           type: 'finalize',
           token: before.token ?? '',

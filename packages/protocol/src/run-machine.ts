@@ -4,6 +4,8 @@ import { isTerminal } from './run.ts';
 /** The part of a run row on which transitions are decided. */
 export interface RunState {
   readonly status: RunStatus;
+  /** Waits behind other runs of its thread; then nobody holds it, and `token` is null. */
+  readonly queued: boolean;
   readonly token: string | null;
   readonly attempt: number;
   readonly acknowledged: boolean;
@@ -25,13 +27,17 @@ export type RunEvent =
   /** A newer run replaces this one, in the transaction that admits the newer one. */
   | { readonly type: 'supersede'; readonly action: CancelAction }
   /** The lease ran out (or the holder is known to be dead) and a new holder takes the row under a new token. */
-  | { readonly type: 'claim'; readonly token: string };
+  | { readonly type: 'claim'; readonly token: string }
+  /** The turn of a queued run: somebody takes it to work on it. */
+  | { readonly type: 'take'; readonly token: string };
 
 export type RunRefusal =
   | 'fenced' // the caller's token is not the row's
   | 'terminal' // nothing changes any more
   | 'cancel_requested' // a cancel was recorded first; the worker adopts it
-  | 'not_pending';
+  | 'not_pending'
+  | 'queued' // nobody holds it, so that nobody can have lost it
+  | 'not_queued';
 
 export type RunTransition =
   | { readonly outcome: 'changed'; readonly state: RunState }
@@ -44,11 +50,14 @@ export type RunTransition =
  * same rules as one conditional UPDATE each; simulation and contract tests compare the two.
  *
  * Invariants (property-tested): acknowledged is absorbing; `success | error | timeout` are absorbing; an unacknowledged
- * `interrupted` goes to `interrupted` or `error` only; a wrong token changes nothing; the first cancel action stays.
+ * `interrupted` goes to `interrupted` or `error` only; a wrong token changes nothing; the first cancel action stays; a queued run has
+ * no token, and is ended by whoever cancels it.
  */
 export function reduceRun(state: RunState, event: RunEvent): RunTransition {
   const refused = (reason: RunRefusal): RunTransition => ({ outcome: 'refused', reason });
   const changed = (part: Partial<RunState>): RunTransition => ({ outcome: 'changed', state: { ...state, ...part } });
+  const endedInQueue = (action: CancelAction): RunTransition =>
+    changed({ status: 'interrupted', queued: false, acknowledged: true, cancelAction: action });
 
   switch (event.type) {
     case 'start':
@@ -73,16 +82,24 @@ export function reduceRun(state: RunState, event: RunEvent): RunTransition {
     case 'cancel':
       if (state.acknowledged || (isTerminal(state.status) && state.status !== 'interrupted'))
         return refused('terminal');
+      if (state.queued) return endedInQueue(event.action);
       if (state.cancelAction !== null || state.status === 'interrupted') return { outcome: 'unchanged', state };
       return changed({ cancelAction: event.action });
 
     case 'supersede':
       if (isTerminal(state.status)) return refused('terminal');
+      if (state.queued) return endedInQueue(event.action);
       return changed({ status: 'interrupted', cancelAction: state.cancelAction ?? event.action });
 
     case 'claim':
       if (state.acknowledged) return refused('terminal');
+      if (state.queued) return refused('queued');
       // A running row goes back to pending so that the new holder's worker starts it like any other.
       return changed({ token: event.token, status: state.status === 'running' ? 'pending' : state.status });
+
+    case 'take':
+      if (state.acknowledged) return refused('terminal');
+      if (!state.queued) return refused('not_queued');
+      return changed({ queued: false, token: event.token });
   }
 }

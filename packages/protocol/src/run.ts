@@ -4,7 +4,10 @@ import type { Json, JsonObject } from './json.ts';
  * A run is one execution of a graph on a thread. States of its durable row (`core.md` 3.2):
  *
  *   admit → pending → running → success | error | timeout | interrupted
+ *   admit → pending, queued → (its turn) pending
  *
+ * A *queued* run waits behind the others of its thread (strategy `enqueue`), in the order of admission. Nobody holds it: it has no
+ * owner, token or lease, and a cancel ends it at once.
  * `interrupted` is written at once when a newer run supersedes this one or when a cancel is finalized. As long as the
  * row is not *acknowledged* its holder keeps the authority to finalize it, and may move it once to `error` (a finished
  * rollback). `success`, `error`, `timeout` and anything acknowledged never change (D2). The rules as a pure function:
@@ -64,7 +67,9 @@ export interface Run {
   readonly assistantId: string;
   readonly kind: RunKind;
   readonly status: RunStatus;
-  /** The instance that holds the run; null once acknowledged. */
+  /** `pending` and waiting for its turn behind other runs of the thread. */
+  readonly queued: boolean;
+  /** The instance that holds the run; null while it is queued and once it is acknowledged. */
   readonly owner: string | null;
   /** Number of times a worker took the run: 0 when pending, 1 during its first attempt. */
   readonly attempt: number;

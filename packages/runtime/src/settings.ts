@@ -18,6 +18,8 @@ export interface RuntimeSettings {
   readonly crashPolicy: CrashPolicy;
   /** Runs and reservations held at once by this process; more are refused as `over_capacity`. */
   readonly maxActiveRuns: number;
+  /** Runs that may wait on one thread (`multitask_strategy: enqueue`); one more is refused as `queue_full`. */
+  readonly maxQueuedRuns: number;
   readonly recursionLimit: number;
   readonly maxRecursionLimit: number;
   /** Longest life of one attempt; null = no limit. */
@@ -47,6 +49,7 @@ export const DEFAULT_SETTINGS: RuntimeSettings = {
   maxAttempts: 3,
   crashPolicy: 'resume',
   maxActiveRuns: 1_000,
+  maxQueuedRuns: 20,
   recursionLimit: 100,
   maxRecursionLimit: 1_000,
   runTimeoutMs: null,

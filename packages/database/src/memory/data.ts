@@ -21,8 +21,8 @@ import { ReindeerError } from '@reindeer/protocol';
 /** A row of `runs` with what callers never see. `run` is replaced as a whole at every change, never edited in place. */
 export interface RunRow {
   run: Run;
-  /** The fence of the current holder (D1). Stays after the acknowledgement, where it opens nothing any more. */
-  token: string;
+  /** The fence of the current holder (D1). Stays after the acknowledgement, where it opens nothing any more. null = queued. */
+  token: string | null;
   /** null = no lease; counts as expired. */
   leaseExpiresAt: number | null;
   /** Admission order: decides between rows of equal times. */
@@ -234,8 +234,8 @@ export const idempotencyIndex = (userId: string, key: string): string => `${user
 
 /** The part of a row on which `reduceRun` decides. */
 export function stateOf(row: RunRow): RunState {
-  const { status, attempt, acknowledged, cancelAction } = row.run;
-  return { status, attempt, acknowledged, cancelAction, token: row.token };
+  const { status, queued, attempt, acknowledged, cancelAction } = row.run;
+  return { status, queued, attempt, acknowledged, cancelAction, token: row.token };
 }
 
 /** A deep copy of plain JSON, so that neither side sees the other's later edits. */

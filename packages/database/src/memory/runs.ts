@@ -5,6 +5,8 @@ import { copyJson, copyRun, idempotencyIndex, stateOf } from './data.ts';
 
 /** The text of a superseded row until its holder finalizes it, and afterwards when the holder gives no better one. */
 const SUPERSEDED = 'Cancelled by newer run';
+/** The text of a run that was cancelled while it was queued. */
+const CANCELLED = 'Cancelled by user';
 
 /** Runs one synchronous transaction and answers later; throws `store_unavailable` once the handle is closed. */
 export type Transact = <T>(work: () => T) => Promise<T>;
@@ -44,10 +46,22 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
     if (thread !== undefined) thread.updatedAt = Math.max(thread.updatedAt, now);
   };
 
-  const conflict = (reason: 'busy' | 'reserved' | 'live_elsewhere', row: RunRow): AdmissionResult => ({
+  const queueOf = (threadId: string): readonly RunRow[] => rowsOf(threadId).filter(({ run }) => run.queued);
+  const isHeld = (threadId: string): boolean => rowsOf(threadId).some(({ run }) => !run.acknowledged && !run.queued);
+
+  /** Nobody holds a queued run who could end it: whoever cancels or supersedes it writes its end. */
+  const endQueued = (row: RunRow, event: RunEvent, error: string, now: number): void => {
+    apply(row, event, { error, cancelRequestedAt: now, endedAt: now }, now);
+    report(row, now);
+  };
+
+  const conflict = (
+    reason: Extract<AdmissionResult, { outcome: 'conflict' }>['reason'],
+    row: RunRow | undefined,
+  ): AdmissionResult => ({
     outcome: 'conflict',
     reason,
-    active: copyRun(row),
+    active: row === undefined ? null : copyRun(row),
   });
 
   return {
@@ -68,12 +82,19 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
 
         // Decide first, change afterwards: a conflict leaves everything as it was (RA-05).
         const holders = rowsOf(threadId).filter((row) => !row.run.acknowledged);
-        const replaces = input.kind === 'run' && ['interrupt', 'rollback'].includes(input.multitaskStrategy);
+        const isRun = input.kind === 'run';
+        const replaces = isRun && ['interrupt', 'rollback'].includes(input.multitaskStrategy);
+        const mayWait = isRun && input.multitaskStrategy === 'enqueue';
+        const queue: RunRow[] = [];
+        let held: RunRow | undefined;
         const superseded: RunRow[] = [];
         const reclaimed: RunRow[] = [];
         for (const row of holders) {
           const live = row.leaseExpiresAt !== null && row.leaseExpiresAt > now;
-          if (row.run.kind !== 'run') {
+          if (row.run.queued) queue.push(row);
+          // A thread that is being deleted takes its queue with it.
+          else if (mayWait && row.run.kind !== 'delete') held ??= row;
+          else if (row.run.kind !== 'run') {
             if (!replaces || live) return conflict('reserved', row);
             reclaimed.push(row);
           } else if (!replaces) return conflict('busy', row);
@@ -81,6 +102,10 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
           else if (live && row.run.owner !== input.owner) return conflict('live_elsewhere', row);
           else superseded.push(row);
         }
+        const [head] = queue;
+        if (head !== undefined && !replaces && !mayWait) return conflict('busy', head);
+        const queued = mayWait && (held !== undefined || head !== undefined);
+        if (queued && queue.length >= (input.queueLimit ?? 0)) return conflict('queue_full', held ?? head);
 
         if (database.runs.has(input.runId))
           throw new ReindeerError('conflict', `The run id ${input.runId} exists already.`, {
@@ -93,6 +118,7 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
           const cancelRequestedAt = row.run.cancelRequestedAt ?? now;
           apply(row, { type: 'supersede', action }, { error: SUPERSEDED, cancelRequestedAt }, now);
         }
+        if (replaces) for (const row of queue) endQueued(row, { type: 'supersede', action }, SUPERSEDED, now);
         if (thread === undefined)
           database.threads.set(threadId, {
             threadId,
@@ -110,7 +136,8 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
           assistantId: input.assistantId,
           kind: input.kind,
           status: 'pending',
-          owner: input.owner,
+          queued,
+          owner: queued ? null : input.owner,
           attempt: 0,
           acknowledged: false,
           multitaskStrategy: input.multitaskStrategy,
@@ -133,12 +160,13 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
         };
         const row: RunRow = {
           run,
-          token: input.token,
-          leaseExpiresAt: input.leaseExpiresAt,
+          token: queued ? null : input.token,
+          leaseExpiresAt: queued ? null : input.leaseExpiresAt,
           order: database.nextOrder(),
         };
         database.addRun(row);
-        if (input.kind === 'run') report(row, now);
+        if (isRun) report(row, now);
+        if (queued) return { outcome: 'queued', run: copyRun(row), ahead: queue.length, free: held === undefined };
         return { outcome: 'admitted', run: copyRun(row), superseded: superseded.map(copyRun) };
       }),
 
@@ -188,7 +216,7 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
         );
         row.leaseExpiresAt = null;
         report(row, now);
-        return { outcome: 'finalized', run: copyRun(row) };
+        return { outcome: 'finalized', run: copyRun(row), waiting: queueOf(row.run.threadId).length > 0 };
       }),
 
     requestCancel: ({ runId, action, now }) =>
@@ -197,6 +225,10 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
         if (row === undefined) return { outcome: 'not_found' };
         const transition = reduceRun(stateOf(row), { type: 'cancel', action });
         if (transition.outcome === 'refused') return { outcome: 'terminal', run: copyRun(row) };
+        if (row.run.queued) {
+          endQueued(row, { type: 'cancel', action }, CANCELLED, now);
+          return { outcome: 'terminal', run: copyRun(row) };
+        }
         apply(row, { type: 'cancel', action }, { cancelRequestedAt: now }, now);
         return { outcome: 'recorded', action: row.run.cancelAction ?? 'interrupt', run: copyRun(row) };
       }),
@@ -254,10 +286,27 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
           .map(copyRun),
       ),
 
+    takeQueued: ({ threadId, owner, token, leaseExpiresAt, now }) =>
+      transact(() => {
+        const again = rowsOf(threadId).find((row) => !row.run.acknowledged && row.token === token);
+        if (again !== undefined) return copyRun(again);
+        const [row] = queueOf(threadId);
+        if (row === undefined || isHeld(threadId)) return null;
+        apply(row, { type: 'take', token }, { owner }, now);
+        row.leaseExpiresAt = leaseExpiresAt;
+        return copyRun(row);
+      }),
+
+    freeQueues: (limit) =>
+      transact(() => {
+        const threads = [...database.runs.values()].filter(({ run }) => run.queued).map(({ run }) => run.threadId);
+        return [...new Set(threads)].filter((threadId) => !isHeld(threadId)).slice(0, limit);
+      }),
+
     active: (threadId) =>
       transact(() =>
         rowsOf(threadId)
-          .filter(({ run }) => !run.acknowledged)
+          .filter(({ run }) => !run.acknowledged && !run.queued)
           .map(copyRun),
       ),
 
@@ -266,7 +315,7 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
         const row = database.held(fence);
         if (row === null || row.run.kind === 'run') return { outcome: 'fenced' };
         database.deleteRun(row);
-        return { outcome: 'ok' };
+        return { outcome: 'ok', waiting: queueOf(row.run.threadId).length > 0 };
       }),
 
     relinquish: (fence) =>

@@ -9,14 +9,13 @@ import {
 import { sql } from 'kysely';
 import { defineScript, defineStatement, Overtaken, type Tx } from '../executor.ts';
 import { insertThread, ownerOfThread } from '../threads/statements.ts';
+import { holdStill } from './locks.ts';
+import { endQueued } from './queue.ts';
 import { reportRun } from './report.ts';
 import { findRun } from './rows.ts';
 
 /** The text of a superseded row until its holder finalizes it. */
 const SUPERSEDED = 'Cancelled by newer run';
-
-/** Tells these locks from others of the database. */
-const ADMISSION_LOCK = 0x52_41_01;
 
 const byKey = defineStatement((db, p: { userId: string; key: string }) =>
   db
@@ -50,7 +49,14 @@ const supersede = defineStatement((db, p: { runId: string; action: string; error
     .where('status', 'in', ['pending', 'running']),
 );
 const insertRun = defineStatement(
-  (db, p: Pick<Admission, 'runId' | 'threadId' | 'userId' | 'kind' | 'owner' | 'token' | 'idempotencyKey' | 'now'>) =>
+  (
+    db,
+    p: Pick<Admission, 'runId' | 'threadId' | 'userId' | 'kind' | 'idempotencyKey' | 'now'> & {
+      status: 'pending' | 'queued';
+      owner: string | null;
+      token: string | null;
+    },
+  ) =>
     db
       .insertInto('runs')
       .values({
@@ -58,7 +64,7 @@ const insertRun = defineStatement(
         thread_id: p.threadId,
         user_id: p.userId,
         kind: p.kind,
-        status: 'pending',
+        status: p.status,
         owner: p.owner,
         token: p.token,
         attempt: 0,
@@ -103,44 +109,6 @@ const insertLease = defineStatement((db, p: { runId: string; expiresAt: number }
     .onConflict((c) => c.doNothing()),
 );
 
-/** One admission to a thread at a time. Taken first of all locks, by admissions only. */
-const lockAdmissions = defineStatement((db, p: { threadId: string }) =>
-  db.selectNoFrom(sql`pg_advisory_xact_lock(${sql.lit(ADMISSION_LOCK)}, hashtext(${p.threadId}))`.as('locked')),
-);
-const lockHolders = defineStatement((db, p: { threadId: string }) =>
-  db
-    .selectFrom('runs')
-    .select('run_id')
-    .where('thread_id', '=', p.threadId)
-    .where('acknowledged', '=', 0)
-    .orderBy('admission')
-    .forNoKeyUpdate(),
-);
-/** The ids as an array, so that each is looked up: as a list the planner may read all leases instead. */
-const lockLeases = defineStatement((db, p: { threadId: string }) =>
-  db
-    .selectFrom('run_leases')
-    .select('run_id')
-    .where(
-      sql<boolean>`run_id = any(array(select runs.run_id from runs where runs.thread_id = ${p.threadId} and runs.acknowledged = 0))`,
-    )
-    .forNoKeyUpdate(),
-);
-
-/**
- * Holds still what the decision of an admission rests on: other admissions to the thread, the rows of its runs, their leases. What
- * is read afterwards stays true until the end of the transaction.
- */
-async function holdStill(tx: Tx, threadId: string): Promise<void> {
-  if (tx.serial) return;
-  const locks = [
-    tx.first(lockAdmissions, { threadId }),
-    tx.all(lockHolders, { threadId }),
-    tx.all(lockLeases, { threadId }),
-  ];
-  await Promise.all(locks);
-}
-
 /** Deletes a run's row with its details and lease; its facts stay. */
 export async function deleteRun(tx: Tx, runId: string): Promise<void> {
   await tx.run(deleteRow, { runId });
@@ -175,45 +143,64 @@ export const admit = defineScript('runs.admit', 'durable', async (tx, input: Adm
   }
   if (threadOwner === null ? !input.createThread : threadOwner !== userId) return { outcome: 'thread_not_found' };
 
-  const replaces =
-    input.kind === 'run' && (input.multitaskStrategy === 'interrupt' || input.multitaskStrategy === 'rollback');
+  const isRun = input.kind === 'run';
+  const replaces = isRun && (input.multitaskStrategy === 'interrupt' || input.multitaskStrategy === 'rollback');
+  const mayWait = isRun && input.multitaskStrategy === 'enqueue';
   const superseded: string[] = [];
   const reclaimed: string[] = [];
-  for (const holder of holders) {
-    const live = holder.expires_at !== null && holder.expires_at > now;
-    const conflict = async (reason: 'busy' | 'reserved' | 'live_elsewhere'): Promise<AdmissionResult> => ({
-      outcome: 'conflict',
-      reason,
-      active: await findRun(tx, holder.run_id),
-    });
-    if (holder.kind !== 'run') {
-      if (!replaces || live) return conflict('reserved');
-      reclaimed.push(holder.run_id);
-    } else if (!replaces) return conflict('busy');
+  const queue: string[] = [];
+  let held: string | null = null;
+  const conflict = async (
+    reason: Extract<AdmissionResult, { outcome: 'conflict' }>['reason'],
+    stands: string,
+  ): Promise<AdmissionResult> => ({ outcome: 'conflict', reason, active: await findRun(tx, stands) });
+  for (const { run_id, kind, status, owner, expires_at } of holders) {
+    const live = expires_at !== null && expires_at > now;
+    if (status === 'queued') queue.push(run_id);
+    // A thread that is being deleted takes its queue with it.
+    else if (mayWait && kind !== 'delete') held ??= run_id;
+    else if (kind !== 'run') {
+      if (!replaces || live) return conflict('reserved', run_id);
+      reclaimed.push(run_id);
+    } else if (!replaces) return conflict('busy', run_id);
     // Superseded before and still being finalized: it is not interrupted again (RA-10).
-    else if (isTerminal(holder.status as RunStatus)) continue;
-    else if (live && holder.owner !== input.owner) return conflict('live_elsewhere');
-    else superseded.push(holder.run_id);
+    else if (isTerminal(status as RunStatus)) continue;
+    else if (live && owner !== input.owner) return conflict('live_elsewhere', run_id);
+    else superseded.push(run_id);
   }
+  const [head] = queue;
+  if (head !== undefined && !replaces && !mayWait) return conflict('busy', head);
+  const queued = mayWait && (held !== null || head !== undefined);
+  if (queued && queue.length >= (input.queueLimit ?? 0)) return conflict('queue_full', held ?? head ?? '');
 
   for (const reservation of reclaimed) await deleteRun(tx, reservation);
   const action = input.multitaskStrategy === 'rollback' ? 'rollback' : 'interrupt';
   for (const older of superseded) await tx.run(supersede, { runId: older, action, error: SUPERSEDED, now });
+  if (replaces)
+    for (const waiting of queue) {
+      await endQueued(tx, { runId: waiting, action, error: SUPERSEDED, now });
+      const ended = await findRun(tx, waiting);
+      if (ended !== null) await reportRun(tx, ended, now);
+    }
   const [, inserted, , , run] = await Promise.all([
     threadOwner === null ? insertThread(tx, { threadId, userId, metadata: {}, title: null, now }) : true,
-    tx.run(insertRun, input),
+    tx.run(
+      insertRun,
+      queued ? { ...input, status: 'queued', owner: null, token: null } : { ...input, status: 'pending' },
+    ),
     tx.run(insertDetails, {
       ...input,
       request: JSON.stringify(input.request),
       metadata: JSON.stringify(input.metadata),
     }),
-    tx.run(insertLease, { runId, expiresAt: input.leaseExpiresAt }),
+    queued ? 0 : tx.run(insertLease, { runId, expiresAt: input.leaseExpiresAt }),
     findRun(tx, runId),
   ]);
   if (inserted === 0)
     throw new Overtaken(`The run id ${runId}, or its idempotency key, exists already.`, { detail: { runId } });
   if (run === null) throw new ReindeerError('internal', 'An admitted run cannot be read back.');
-  if (run.kind === 'run') await reportRun(tx, run, now);
+  if (isRun) await reportRun(tx, run, now);
+  if (queued) return { outcome: 'queued', run, ahead: queue.length, free: held === null };
   const replaced: Run[] = [];
   for (const older of superseded) {
     const row = await findRun(tx, older);

@@ -147,6 +147,8 @@ const orphans = defineStatement((db, p: Orphanhood & { skip: string; limit: numb
     .leftJoin('run_leases', 'run_leases.run_id', 'runs.run_id')
     .select('runs.run_id')
     .where('runs.acknowledged', '=', 0)
+    // Nobody holds a queued run, so that nobody has lost it.
+    .where('runs.status', '!=', 'queued')
     .where((eb) =>
       eb.or([
         eb('run_leases.expires_at', 'is', null),
@@ -173,6 +175,7 @@ const claim = defineStatement((db, p: Orphanhood & { runId: string; owner: strin
     })
     .where('run_id', '=', p.runId)
     .where('acknowledged', '=', 0)
+    .where('status', '!=', 'queued')
     .where((eb) =>
       eb.or([
         eb('owner', 'in', texts(dialect, p.deadOwners)),

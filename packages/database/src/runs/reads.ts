@@ -10,14 +10,20 @@ const listRuns = defineStatement(
       .where('runs.thread_id', '=', p.threadId)
       .where('runs.user_id', '=', p.userId)
       .where('runs.kind', '=', 'run')
-      .where(sql<boolean>`(${typed(dialect, p.status, 'text')} is null or runs.status = ${p.status})`)
+      .where(
+        sql<boolean>`(${typed(dialect, p.status, 'text')} is null or ${p.status} = case runs.status when 'queued' then 'pending' else runs.status end)`,
+      )
       .orderBy('runs.created_at', 'desc')
       .orderBy('runs.admission', 'desc')
       .limit(p.limit)
       .offset(p.offset),
 );
 const unacknowledged = defineStatement((db, p: { threadId: string }) =>
-  selectRuns(db).where('runs.thread_id', '=', p.threadId).where('runs.acknowledged', '=', 0).orderBy('runs.admission'),
+  selectRuns(db)
+    .where('runs.thread_id', '=', p.threadId)
+    .where('runs.acknowledged', '=', 0)
+    .where('runs.status', '!=', 'queued')
+    .orderBy('runs.admission'),
 );
 
 export const getRun = defineScript(

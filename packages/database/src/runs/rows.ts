@@ -60,7 +60,9 @@ export function toRun(row: RunRecord): Run {
     userId: row.user_id,
     assistantId: row.assistant_id,
     kind: row.kind as RunKind,
-    status: row.status as RunStatus,
+    // A queued run is a pending one that nobody holds yet; the database allows one other pending one beside it.
+    status: row.status === 'queued' ? 'pending' : (row.status as RunStatus),
+    queued: row.status === 'queued',
     owner: row.owner,
     attempt: row.attempt,
     acknowledged: row.acknowledged === 1,

@@ -1,5 +1,6 @@
 import { admit } from './admit.ts';
 import { claimOrphans, renew, renewOne } from './leases.ts';
+import { freeQueues, takeQueued } from './queue.ts';
 import { active, getRun, list } from './reads.ts';
 import { finalize, release, relinquish, remove, requestCancel, start } from './transitions.ts';
 
@@ -11,6 +12,8 @@ export const runScripts = {
   'runs.renew': renew,
   'runs.renewOne': renewOne,
   'runs.claimOrphans': claimOrphans,
+  'runs.takeQueued': takeQueued,
+  'runs.freeQueues': freeQueues,
   'runs.get': getRun,
   'runs.list': list,
   'runs.active': active,

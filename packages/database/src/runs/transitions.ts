@@ -11,6 +11,7 @@ import { sql } from 'kysely';
 import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { fenceRun } from '../fence.ts';
 import { deleteRun } from './admit.ts';
+import { endQueued, isWaiting } from './queue.ts';
 import { reportRun } from './report.ts';
 import { findRun } from './rows.ts';
 
@@ -102,8 +103,11 @@ const cancelRun = defineStatement((db, p: { runId: string; action: CancelAction;
 );
 
 const isReservation = defineStatement((db, p: { runId: string }) =>
-  db.selectFrom('runs').select('run_id').where('run_id', '=', p.runId).where('kind', '!=', 'run'),
+  db.selectFrom('runs').select('thread_id').where('run_id', '=', p.runId).where('kind', '!=', 'run'),
 );
+
+/** The text of a run that was cancelled while it was queued. */
+const CANCELLED = 'Cancelled by user';
 
 /** After a conditional update on a run that exists. */
 async function existing(tx: Tx, runId: string): Promise<Run> {
@@ -136,13 +140,19 @@ export const finalize = defineScript(
   'durable',
   async (tx, input: Input<'finalize'>): Promise<Output<'finalize'>> => {
     const { fence, status, error, stopReason, unlessCancelled, usage, now } = input;
-    const changed = await tx.run(finalizeRun, { ...fence, status, error, stopReason, unlessCancelled, ...usage, now });
-    const run = await findRun(tx, fence.runId);
+    const [changed, run] = await Promise.all([
+      tx.run(finalizeRun, { ...fence, status, error, stopReason, unlessCancelled, ...usage, now }),
+      findRun(tx, fence.runId),
+    ]);
     if (run === null) return { outcome: 'fenced' };
     if (changed === 1) {
-      await tx.run(endLease, { runId: fence.runId });
-      await reportRun(tx, run, now);
-      return { outcome: 'finalized', run };
+      // Asked behind the end: whoever joins the queue later finds the thread free.
+      const [waiting] = await Promise.all([
+        isWaiting(tx, run.threadId),
+        tx.run(endLease, { runId: fence.runId }),
+        reportRun(tx, run, now),
+      ]);
+      return { outcome: 'finalized', run, waiting };
     }
     if (run.acknowledged) return { outcome: 'terminal', run };
     if (!(await fenceRun(tx, fence))) return { outcome: 'fenced' };
@@ -155,6 +165,11 @@ export const requestCancel = defineScript(
   'runs.requestCancel',
   'durable',
   async (tx, input: Input<'requestCancel'>): Promise<Output<'requestCancel'>> => {
+    if (await endQueued(tx, { ...input, error: CANCELLED })) {
+      const run = await existing(tx, input.runId);
+      await reportRun(tx, run, input.now);
+      return { outcome: 'terminal', run };
+    }
     await tx.run(cancelRun, input);
     const run = await findRun(tx, input.runId);
     if (run === null) return { outcome: 'not_found' };
@@ -163,11 +178,12 @@ export const requestCancel = defineScript(
   },
 );
 
-export const release = defineScript('runs.release', 'durable', async (tx, fence: Fence): Promise<Fenced<object>> => {
+export const release = defineScript('runs.release', 'durable', async (tx, fence: Fence): Promise<Output<'release'>> => {
   if (!(await fenceRun(tx, fence))) return { outcome: 'fenced' };
-  if ((await tx.first(isReservation, { runId: fence.runId })) === undefined) return { outcome: 'fenced' };
+  const reservation = await tx.first(isReservation, { runId: fence.runId });
+  if (reservation === undefined) return { outcome: 'fenced' };
   await deleteRun(tx, fence.runId);
-  return { outcome: 'ok' };
+  return { outcome: 'ok', waiting: await isWaiting(tx, reservation.thread_id) };
 });
 
 export const relinquish = defineScript(

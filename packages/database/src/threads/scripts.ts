@@ -15,7 +15,7 @@ type Output<M extends keyof ThreadStore> = Awaited<ReturnType<ThreadStore[M]>>;
 
 /** Derived at every read, so that it cannot disagree with the runs (S5). */
 const STATUS = sql<string>`case
-  when exists (select 1 from runs where runs.thread_id = threads.thread_id and runs.kind = 'run' and runs.status in ('pending', 'running'))
+  when exists (select 1 from runs where runs.thread_id = threads.thread_id and runs.kind = 'run' and runs.status in ('pending', 'running', 'queued'))
     then 'busy'
   else coalesce((
     select case when runs.status = 'success' and runs.stop_reason = 'interrupt' then 'interrupted' else

@@ -29,6 +29,7 @@ const RULES: Readonly<Record<ErrorCode, ErrorRule>> = {
   range_not_satisfiable: { status: 416, advice: 'Ask for a range inside the file.' },
   not_implemented: { status: 501, advice: 'This version cannot do that yet.' },
   shutting_down: { status: 503, advice: 'The server is stopping; try again after its restart.', retryAfter: 5 },
+  queue_full: { status: 429, advice: 'Wait until one of the waiting ones has ended, or cancel one.', retryAfter: 5 },
   over_capacity: { status: 503, advice: 'Too much is going on; try again shortly.', retryAfter: 2 },
   configuration: {
     status: 503,

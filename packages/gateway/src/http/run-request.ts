@@ -138,8 +138,6 @@ function refuseUnsupported(body: RunBody): void {
   const problems: Problem[] = [];
   const refuse = (field: string, msg: string) =>
     problems.push({ loc: ['body', field], msg, type: 'unsupported_run_option' });
-  if (body.multitask_strategy === 'enqueue')
-    refuse('multitask_strategy', '"enqueue" is not supported yet. Use "reject", "interrupt" or "rollback".');
   if (body.webhook != null) refuse('webhook', 'Webhooks are not supported. Poll the run or join its stream instead.');
   if (body.after_seconds != null)
     refuse('after_seconds', 'Delayed runs are not supported yet. Create the run when it is due.');

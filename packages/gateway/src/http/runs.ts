@@ -102,6 +102,7 @@ function idempotencyKeyOf(c: RequestContext): string | null {
 function admitted(result: AdmissionResult, threadId: string | null): Run {
   switch (result.outcome) {
     case 'admitted':
+    case 'queued':
     case 'reused':
       return result.run;
     case 'thread_not_found':
@@ -122,13 +123,19 @@ function admitted(result: AdmissionResult, threadId: string | null): Run {
         case 'busy':
           throw new ReindeerError(
             'conflict',
-            `The thread is busy with run ${active ?? 'of another kind'}. Wait for its end, cancel it, or send "multitask_strategy": "interrupt" or "rollback".`,
+            `The thread is busy with run ${active ?? 'of another kind'}. Wait for its end, cancel it, or send "multitask_strategy": "enqueue", "interrupt" or "rollback".`,
             { detail },
           );
         case 'reserved':
           throw new ReindeerError(
             'conflict',
             'The thread is being changed or deleted just now. Try again in a moment.',
+            { detail, retryable: true },
+          );
+        case 'queue_full':
+          throw new ReindeerError(
+            'queue_full',
+            'As many runs wait on this thread as may. Try again when one of them has ended, or cancel one.',
             { detail, retryable: true },
           );
         case 'live_elsewhere':
@@ -148,6 +155,7 @@ function creationRoutes(api: Api, parts: HttpParts): void {
     400: 'Malformed messages or an unknown model.',
     404: 'No such thread, assistant or checkpoint.',
     409: 'The thread is busy.',
+    429: 'Too many runs wait on the thread.',
     422: 'Unknown or unsupported fields.',
   };
   const streamAnswers = {

@@ -163,6 +163,18 @@ export class FakeThreads implements ThreadService {
         return { outcome: 'updated', checkpoint: makeState(input.threadId, 'c9').checkpoint };
     }
   }
+  async changeState(
+    input: Parameters<ThreadService['changeState']>[0],
+  ): ReturnType<ThreadService['changeState']> {
+    if ((await this.get(input)) === null) return { outcome: 'not_found' };
+    if (this.updateOutcome === 'busy') return { outcome: 'busy' };
+    const [newest] = this.states.get(input.threadId) ?? [];
+    const values = await input.change({ values: newest?.values ?? {}, signal: new AbortController().signal });
+    if (values === null || values === undefined) return { outcome: 'unchanged' };
+    this.updates.push(values);
+    const checkpoint = { thread_id: input.threadId, checkpoint_ns: '', checkpoint_id: 'new', checkpoint_map: null };
+    return { outcome: 'updated', checkpoint };
+  }
   async messages(input: Parameters<ThreadService['messages']>[0]): ReturnType<ThreadService['messages']> {
     if ((await this.get(input)) === null) return null;
     return { facts: this.facts_.filter((fact) => fact.body.kind === 'message'), hasMore: input.before === null };

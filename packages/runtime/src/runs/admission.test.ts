@@ -78,7 +78,8 @@ describe('admission', () => {
   test('a strategy that is not supported is refused before anything is written', verifies('RA-29'), async () => {
     const w = world();
     await w.runtime.start();
-    await expect(w.create({ multitaskStrategy: 'enqueue' })).rejects.toMatchObject({ code: 'not_implemented' });
+    const later = 'later' as 'reject';
+    await expect(w.create({ multitaskStrategy: later })).rejects.toMatchObject({ code: 'not_implemented' });
     expect(await w.runtime.threads.get({ threadId: 'thread-1', userId: USER })).toBeNull();
     await w.runtime.stop();
   });

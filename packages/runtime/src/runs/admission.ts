@@ -123,6 +123,8 @@ export class Admissions {
       });
       if (run === null) throw error;
       const active = await stores.runs.active(part.threadId).catch(() => []);
+      if (run.queued)
+        return { result: { outcome: 'queued', run, ahead: 0, free: true }, grantedAt, token, begun: null };
       const superseded = active.filter((other) => other.runId !== part.runId && other.status === 'interrupted');
       return { result: { outcome: 'admitted', run, superseded }, grantedAt, token, begun: null };
     }
@@ -150,7 +152,12 @@ export class Admissions {
         now: clock.now(),
       });
     try {
-      await retry<unknown>(clock, plan, () => (kind === 'run' ? end() : stores.runs.release(fence)));
+      if (kind !== 'run') await retry<unknown>(clock, plan, () => stores.runs.release(fence));
+      else if ((await retry(clock, plan, end)).outcome === 'fenced')
+        // It is queued, or somebody gave it its turn: nobody is to work on it either.
+        await retry(clock, plan, () =>
+          stores.runs.requestCancel({ runId: fence.runId, action: 'interrupt', now: clock.now() }),
+        );
     } catch (error) {
       logger.error('an admission could not be closed; recovery will', { runId: fence.runId, error: String(error) });
     }

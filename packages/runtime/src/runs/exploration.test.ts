@@ -196,8 +196,8 @@ describe('disturbed at every call to the stores', () => {
     'an answer that is lost at the call (%s): the run ends once, with its result',
     verifies('GW-22'),
     async (fault) => {
-      // The first call is recovery's, the second the admission, whose failure is the caller's to hear.
-      for (let k = 3; k <= calls; k += 1) {
+      // The first call is recovery's, the second looks for queues, the third is the admission, whose failure is the caller's to hear.
+      for (let k = 4; k <= calls; k += 1) {
         const s = story();
         let count = 0;
         const w = world({

@@ -4,6 +4,7 @@ import type {
   CancelResult,
   CreateRun,
   Fence,
+  MultitaskStrategy,
   Run,
   RunService,
 } from '@reindeer/protocol';
@@ -15,9 +16,11 @@ import type { RunStreams } from '../stream/streams.ts';
 import { type Admissions, type Begun, payloadHash, shuttingDown } from './admission.ts';
 import { cancelRun } from './cancel.ts';
 import { LocalRun } from './local-run.ts';
-import type { RunParts } from './ports.ts';
+import { Queues } from './queues.ts';
 import type { RunRegistry } from './registry.ts';
 import { callHook, type WorkerParts, work } from './worker.ts';
+
+const STRATEGIES: readonly MultitaskStrategy[] = ['reject', 'interrupt', 'rollback', 'enqueue'];
 
 /**
  * Admits runs, attaches their workers, cancels, and takes over what recovery claimed. Between an admission's answer and its worker there
@@ -28,10 +31,11 @@ export class RunManager {
   readonly #registry: RunRegistry;
   readonly #keeper: LeaseKeeper;
   readonly #admissions: Admissions;
+  readonly #queues: Queues;
   #order = 0;
 
   constructor(
-    parts: RunParts & {
+    parts: Omit<WorkerParts, 'onThreadFree'> & {
       registry: RunRegistry;
       keeper: LeaseKeeper;
       streams: RunStreams;
@@ -39,10 +43,23 @@ export class RunManager {
       sweep: () => Promise<number>;
     },
   ) {
-    this.#parts = parts;
+    this.#parts = { ...parts, onThreadFree: (threadId) => void this.#queues.advance(threadId) };
     this.#registry = parts.registry;
     this.#keeper = parts.keeper;
     this.#admissions = parts.admissions;
+    this.#queues = new Queues({
+      ...parts,
+      hasRoom: () => this.#registry.size < parts.settings.maxActiveRuns,
+      attach: (run, fence, grantedAt) => {
+        this.#attach(run, fence, grantedAt, false);
+        void callHook(this.#parts, 'onAdmitted', () => this.#parts.hooks.onAdmitted?.(run));
+      },
+    });
+  }
+
+  /** Queued runs, and whose turn it is. */
+  get queues(): Queues {
+    return this.#queues;
   }
 
   create(input: CreateRun, signal?: AbortSignal): Promise<AdmissionResult> {
@@ -55,7 +72,7 @@ export class RunManager {
     const { random } = this.#parts.surroundings;
     const { threadId, userId, assistantId, request, metadata, idempotencyKey, onDisconnect, multitaskStrategy } = input;
     const thread = threadId ?? newId(random);
-    return this.#admissions.inTurn(thread, async () => {
+    const answer = await this.#admissions.inTurn(thread, async () => {
       const { result, grantedAt, token, begun } = await this.#admissions.admit({
         runId: newId(random),
         threadId: thread,
@@ -65,12 +82,18 @@ export class RunManager {
         multitaskStrategy,
         onDisconnect,
         crashPolicy: input.crashPolicy ?? this.#parts.settings.crashPolicy,
+        queueLimit: this.#parts.settings.maxQueuedRuns,
         idempotencyKey,
         payloadHash: payloadHash({ threadId, assistantId, request, metadata, multitaskStrategy }),
         request,
         metadata,
         createThread: input.createThread || threadId === null,
       });
+      if (result.outcome === 'queued' && signal?.aborted) {
+        // A caller who left does not want it when its turn comes either (RA-17).
+        await this.#admissions.close({ runId: result.run.runId, token });
+        signal.throwIfAborted();
+      }
       if (result.outcome !== 'admitted') return result;
       for (const older of result.superseded)
         this.#supersede(older, multitaskStrategy === 'rollback' ? 'rollback' : 'interrupt');
@@ -84,6 +107,9 @@ export class RunManager {
       void callHook(this.#parts, 'onAdmitted', () => this.#parts.hooks.onAdmitted?.(result.run));
       return result;
     });
+    // Behind runs that have no holder: nobody would tell that the thread is free.
+    if (answer.outcome === 'queued' && answer.free) void this.#queues.advance(thread);
+    return answer;
   }
 
   /** Continues what recovery claimed; reservations of dead holders are released, they are not runs (RL-22). */
@@ -113,10 +139,10 @@ export class RunManager {
 
   #check(input: CreateRun): void {
     this.#admissions.throwIfRefusing();
-    if (input.multitaskStrategy === 'enqueue') {
+    if (!STRATEGIES.includes(input.multitaskStrategy)) {
       throw new ReindeerError(
         'not_implemented',
-        'multitask_strategy "enqueue" is not supported; use reject, interrupt or rollback.',
+        `There is no multitask_strategy "${input.multitaskStrategy}"; use one of: ${STRATEGIES.join(', ')}.`,
       );
     }
     if (!this.#parts.graphs.has(input.assistantId)) {

@@ -21,11 +21,20 @@ export class Reservations {
   readonly #parts: Pick<RunParts, 'stores' | 'surroundings'>;
   readonly #admissions: Admissions;
   readonly #keeper: LeaseKeeper;
+  readonly #onThreadFree: (threadId: string) => void;
 
-  constructor(parts: Pick<RunParts, 'stores' | 'surroundings'> & { admissions: Admissions; keeper: LeaseKeeper }) {
+  constructor(
+    parts: Pick<RunParts, 'stores' | 'surroundings'> & {
+      admissions: Admissions;
+      keeper: LeaseKeeper;
+      /** A reservation is over, and runs are queued behind it. */
+      onThreadFree: (threadId: string) => void;
+    },
+  ) {
     this.#parts = parts;
     this.#admissions = parts.admissions;
     this.#keeper = parts.keeper;
+    this.#onThreadFree = parts.onThreadFree;
   }
 
   /**
@@ -90,9 +99,11 @@ export class Reservations {
     } finally {
       this.#keeper.drop(fence);
       if (!lost.signal.aborted) {
-        await this.#parts.stores.runs.release(fence).catch((error: unknown) => {
+        const released = await this.#parts.stores.runs.release(fence).catch((error: unknown) => {
           logger.warn('a reservation was not released; its lease runs out', { threadId, error: String(error) });
+          return null;
         });
+        if (released?.outcome === 'ok' && released.waiting) this.#onThreadFree(threadId);
       }
     }
   }

@@ -82,10 +82,12 @@ export class LocalRunService implements RunService {
 
   async disconnected(input: { runId: string; threadId: string }): Promise<void> {
     const local = this.#registry.get(input.runId);
-    // Only a run of this process, and only when nobody else reads it here (RS-16).
-    if (local === undefined || local.run.threadId !== input.threadId || local.run.onDisconnect !== 'cancel') return;
     if (this.#reading.streams.readersOf(input.runId) > 0 || this.#reading.streams.over.aborted) return;
-    const { userId } = local.run;
+    // Only a run of this process, and only when nobody else reads it here (RS-16); or one that waits for its turn, which is nobody's.
+    const run = local?.run ?? (await this.#parts.stores.runs.get(input.runId));
+    if (run === null || (local === undefined && !run.queued)) return;
+    if (run.threadId !== input.threadId || run.onDisconnect !== 'cancel') return;
+    const { userId } = run;
     await this.#manager.cancel({ ...input, userId, action: 'interrupt', wait: false });
   }
 

@@ -21,6 +21,8 @@ export interface WorkerParts extends RunParts {
   readonly keeper: LeaseKeeper;
   readonly streams: RunStreams;
   readonly sweep: () => Promise<number>;
+  /** What had the thread is over, and runs may be queued behind it. */
+  readonly onThreadFree: (threadId: string) => void;
 }
 
 /** How long facts and finished effects of a run that ended by itself are waited for. */
@@ -28,7 +30,8 @@ const SETTLE_MS = 5_000;
 
 /** `given up`: the store could not answer; the lease runs out and recovery takes the run over. */
 type Finalized =
-  | { readonly kind: 'done'; readonly run: Run }
+  /** `waiting`: runs are queued on the thread. */
+  | { readonly kind: 'done'; readonly run: Run; readonly waiting: boolean }
   | { readonly kind: 'fenced' }
   | { readonly kind: 'given up' };
 
@@ -40,6 +43,7 @@ type Finalized =
  * leaves without writing (RL-08). A cancel that was recorded first is adopted at the terminal write (RL-14).
  */
 export async function work(parts: WorkerParts, local: LocalRun): Promise<void> {
+  let waiting = false;
   const { logger } = parts.surroundings;
   const { runId, threadId } = local.run;
   const hub = parts.streams.openHub(runId, threadId, local.run.attempt + 1);
@@ -47,6 +51,7 @@ export async function work(parts: WorkerParts, local: LocalRun): Promise<void> {
     const result = await workToEnd(parts, local, hub);
     if (result.kind === 'done') {
       local.final = result.run;
+      waiting = result.waiting;
     } else if (result.kind === 'given up') {
       logger.error('the end of a run could not be stored; recovery will take it over', { runId, threadId });
     } else logger.warn('a run is held by somebody else now', { runId, threadId });
@@ -58,6 +63,7 @@ export async function work(parts: WorkerParts, local: LocalRun): Promise<void> {
     parts.streams.closeHub(runId, hub, local.final !== null);
     local.settle();
   }
+  if (waiting) parts.onThreadFree(threadId);
   const { final } = local;
   if (final !== null) await callHook(parts, 'onFinished', () => parts.hooks.onFinished?.(final));
 }
@@ -302,9 +308,9 @@ async function finalize(
       local.writesEnd = true;
       const answer = await retry(clock, plan, write, () => local.fenced);
       local.writesEnd = false;
-      if (answer.outcome === 'finalized') return { kind: 'done', run: answer.run };
+      if (answer.outcome === 'finalized') return { kind: 'done', run: answer.run, waiting: answer.waiting };
       // Acknowledged already: by our own write whose answer was lost, or else by somebody who took the run over.
-      if (answer.outcome === 'terminal' && unanswered > 0) return { kind: 'done', run: answer.run };
+      if (answer.outcome === 'terminal' && unanswered > 0) return { kind: 'done', run: answer.run, waiting: true };
       if (answer.outcome === 'cancel_requested') {
         local.adopt(answer.action);
         ending = null;

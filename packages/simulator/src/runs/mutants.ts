@@ -35,6 +35,8 @@ const RUN_METHODS = [
   'requestCancel',
   'renew',
   'claimOrphans',
+  'takeQueued',
+  'freeQueues',
   'get',
   'list',
   'active',
@@ -310,7 +312,7 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
         ...bound(stores.checkpoints, CHECKPOINT_METHODS),
         put: (input) => {
           const token = input.fence === null ? undefined : database.runs.get(input.fence.runId)?.token;
-          if (input.fence === null || token === undefined) return stores.checkpoints.put(input);
+          if (input.fence === null || token == null) return stores.checkpoints.put(input);
           return stores.checkpoints.put({ ...input, fence: { ...input.fence, token } });
         },
       },

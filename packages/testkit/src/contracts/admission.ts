@@ -67,6 +67,7 @@ export function admissionContract(factory: StoresFactory): void {
       expect(await s.b.runs.get(input.runId)).toEqual({
         ...asked,
         status: 'pending',
+        queued: false,
         attempt: 0,
         acknowledged: false,
         cancelAction: null,
@@ -206,7 +207,7 @@ export function admissionContract(factory: StoresFactory): void {
       expect((await s.b.runs.admit(s.admission())).outcome).toBe('conflict');
       expect(await s.a.runs.release({ ...held.fence, token: 'stale' })).toEqual({ outcome: 'fenced' });
       expect((await s.b.runs.admit(s.admission())).outcome).toBe('conflict');
-      expect(await s.a.runs.release(held.fence)).toEqual({ outcome: 'ok' });
+      expect(await s.a.runs.release(held.fence)).toEqual({ outcome: 'ok', waiting: false });
       const run = await s.admit({ owner: 'owner-b' }, s.b);
       expect(await s.a.runs.admit(s.admission({ kind: 'delete' }))).toMatchObject({
         outcome: 'conflict',

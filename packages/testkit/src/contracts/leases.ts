@@ -198,7 +198,10 @@ export function leaseContract(factory: StoresFactory): void {
       );
       expect(await s.a.runs.get(ended.run.runId)).toMatchObject({ status: 'success', owner: null });
       const token = claimed.find(({ run }) => run.runId === reserved.run.runId)?.token ?? '';
-      expect(await s.b.runs.release({ runId: reserved.run.runId, token })).toEqual({ outcome: 'ok' });
+      expect(await s.b.runs.release({ runId: reserved.run.runId, token })).toEqual({
+        outcome: 'ok',
+        waiting: false,
+      });
     });
   });
 

@@ -31,6 +31,9 @@ interface Real {
 
 type Command = fc.AsyncCommand<Model, Real>;
 
+/** Runs that may wait. */
+const QUEUE = 2;
+
 const OWNERS = ['owner-a', 'owner-b'] as const;
 
 /** Compares every row and the whole history with the model. */
@@ -46,7 +49,8 @@ async function compare(model: Model, { scene }: Real): Promise<void> {
       acknowledged: run.state.acknowledged,
       cancelAction: run.state.cancelAction,
     });
-    expect(row.owner).toBe(run.state.acknowledged ? null : run.owner);
+    expect([row.runId, row.queued]).toEqual([run.runId, run.state.queued]);
+    expect(row.owner).toBe(run.state.acknowledged || run.state.queued ? null : run.owner);
   }
   const history = await scene.history();
   for (const run of model.runs)
@@ -54,11 +58,14 @@ async function compare(model: Model, { scene }: Real): Promise<void> {
       run.runId,
       run.facts,
     ]);
-  const holding = model.runs.filter((run) => !run.state.acknowledged).map((run) => run.runId);
+  const holding = model.runs.filter(holds).map((run) => run.runId);
   expect((await scene.b.runs.active('thread')).map((run) => run.runId).sort()).toEqual(holding.sort());
-  // S4: whatever happened, at most one row of the thread is active.
-  expect(model.runs.filter((run) => !isTerminal(run.state.status)).length).toBeLessThanOrEqual(1);
+  // S4: whatever happened, at most one row of the thread is active, and none that waits for its turn.
+  expect(model.runs.filter((run) => holds(run) && !isTerminal(run.state.status)).length).toBeLessThanOrEqual(1);
 }
+
+/** Does the run have the thread? A queued one waits for it. */
+const holds = (run: ModelRun): boolean => !run.state.acknowledged && !run.state.queued;
 
 /** The token a command acts with: of the run at `at`, the current one or, with `stale`, a former one. */
 function tokenOf(run: ModelRun, stale: boolean): string {
@@ -90,25 +97,40 @@ class Admit implements Command {
       leaseExpiresAt: model.now + this.leaseMs,
     });
     const holders = model.runs.filter((run) => !run.state.acknowledged);
-    const replaces = this.strategy !== 'reject';
-    const active = holders.filter((run) => !isTerminal(run.state.status));
+    const queue = holders.filter((run) => run.state.queued);
+    const replaces = this.strategy === 'interrupt' || this.strategy === 'rollback';
+    const active = holders.filter((run) => holds(run) && !isTerminal(run.state.status));
+    const queued = this.strategy === 'enqueue' && holders.length > 0;
     const blocked = replaces
       ? active.some((run) => run.leaseExpiresAt > model.now && run.owner !== this.owner)
-      : holders.length > 0;
-    const result = await real.scene.a.runs.admit(input);
-    expect(result.outcome).toBe(blocked ? 'conflict' : 'admitted');
+      : queued
+        ? queue.length >= QUEUE
+        : holders.length > 0;
+    const result = await real.scene.a.runs.admit({ ...input, queueLimit: QUEUE });
+    expect(result.outcome).toBe(blocked ? 'conflict' : queued ? 'queued' : 'admitted');
     if (blocked) return;
-    for (const run of active) {
-      const transition = reduceRun(run.state, { type: 'supersede', action: this.strategy as CancelAction });
-      if (transition.outcome === 'changed') run.state = transition.state;
-    }
+    if (replaces)
+      for (const run of [...active, ...queue]) {
+        const transition = reduceRun(run.state, { type: 'supersede', action: this.strategy as CancelAction });
+        if (transition.outcome !== 'changed') continue;
+        run.state = transition.state;
+        // Nobody else will report the end of a run that nobody held.
+        if (run.state.acknowledged) run.facts += 1;
+      }
     model.runs.push({
       runId: input.runId,
       reservation: false,
-      state: { status: 'pending', token: input.token, attempt: 0, acknowledged: false, cancelAction: null },
+      state: {
+        status: 'pending',
+        queued,
+        token: queued ? null : input.token,
+        attempt: 0,
+        acknowledged: false,
+        cancelAction: null,
+      },
       owner: this.owner,
       leaseExpiresAt: input.leaseExpiresAt,
-      tokens: [input.token],
+      tokens: queued ? [] : [input.token],
       facts: 1,
     });
   }
@@ -193,7 +215,12 @@ class Cancel implements Command {
     const result = await real.scene.b.runs.requestCancel({ runId: run.runId, action: this.action, now: model.now });
     const transition = reduceRun(run.state, { type: 'cancel', action: this.action });
     if (transition.outcome === 'refused') return expect(result.outcome).toBe('terminal');
+    const endsInQueue = run.state.queued;
     run.state = transition.state;
+    if (endsInQueue) {
+      run.facts += 1;
+      return expect(result).toMatchObject({ outcome: 'terminal', run: { acknowledged: true, endedAt: model.now } });
+    }
     expect(result).toMatchObject({ outcome: 'recorded', action: run.state.cancelAction });
   }
 }
@@ -255,7 +282,7 @@ class Claim implements Command {
       deadOwners: this.deadOwner === null ? [] : [this.deadOwner],
     });
     const orphans = model.runs.filter(
-      (run) => !run.state.acknowledged && (run.leaseExpiresAt + GRACE < model.now || run.owner === this.deadOwner),
+      (run) => holds(run) && (run.leaseExpiresAt + GRACE < model.now || run.owner === this.deadOwner),
     );
     expect(claimed.map(({ run }) => run.runId)).toEqual(orphans.slice(0, tokens.length).map((run) => run.runId));
     for (const { run: row, token } of claimed) {
@@ -267,6 +294,37 @@ class Claim implements Command {
       run.leaseExpiresAt = model.now + LEASE;
       run.tokens.push(token);
     }
+  }
+}
+
+class Take implements Command {
+  readonly owner: string;
+  constructor(owner: string) {
+    this.owner = owner;
+  }
+  check = () => true;
+  toString = () => `take(${this.owner})`;
+  async run(model: Model, real: Real): Promise<void> {
+    model.count += 1;
+    const token = `take-${model.count}`;
+    const input = {
+      threadId: 'thread',
+      owner: this.owner,
+      token,
+      leaseExpiresAt: model.now + LEASE,
+      now: model.now,
+    };
+    const head = model.runs.find((run) => run.state.queued);
+    const isFree = !model.runs.some(holds);
+    expect(await real.scene.b.runs.freeQueues(5)).toEqual(isFree && head !== undefined ? ['thread'] : []);
+    const taken = await real.scene.b.runs.takeQueued(input);
+    expect(taken?.runId ?? null).toBe(isFree ? (head?.runId ?? null) : null);
+    if (!isFree || head === undefined) return;
+    const transition = reduceRun(head.state, { type: 'take', token });
+    if (transition.outcome === 'changed') head.state = transition.state;
+    head.owner = this.owner;
+    head.leaseExpiresAt = input.leaseExpiresAt;
+    head.tokens.push(token);
   }
 }
 
@@ -303,7 +361,7 @@ const stale = fc.oneof({ weight: 3, arbitrary: fc.constant(false) }, { weight: 1
 
 const COMMANDS: readonly fc.Arbitrary<Command>[] = [
   fc
-    .tuple(fc.constantFrom<MultitaskStrategy>('reject', 'interrupt', 'rollback'), owner, leaseMs)
+    .tuple(fc.constantFrom<MultitaskStrategy>('reject', 'interrupt', 'rollback', 'enqueue', 'enqueue'), owner, leaseMs)
     .map((part) => new Admit(...part)),
   fc.tuple(index, stale).map((part) => new Start(...part)),
   fc
@@ -312,6 +370,7 @@ const COMMANDS: readonly fc.Arbitrary<Command>[] = [
   fc.tuple(index, fc.constantFrom<CancelAction>('interrupt', 'rollback')).map((part) => new Cancel(...part)),
   fc.tuple(index, stale, fc.boolean(), leaseMs).map((part) => new Renew(...part)),
   fc.tuple(owner, fc.constantFrom('owner-a', 'owner-b', null, null)).map((part) => new Claim(...part)),
+  owner.map((part) => new Take(part)),
   fc.constantFrom(1, 4000, LEASE + 1, LEASE + GRACE + 1).map((milliseconds) => new Wait(milliseconds)),
 ];
 

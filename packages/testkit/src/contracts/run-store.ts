@@ -3,6 +3,7 @@ import { admissionContract } from './admission.ts';
 import { leaseContract } from './leases.ts';
 import { listingContract } from './listing.ts';
 import { modelContract } from './model.ts';
+import { queueContract } from './queue.ts';
 import type { StoresFactory } from './scene.ts';
 import { transitionContract } from './transitions.ts';
 
@@ -15,6 +16,7 @@ import { transitionContract } from './transitions.ts';
 export function runStoreContract(name: string, factory: StoresFactory, options: { modelRuns?: number } = {}): void {
   describe(`run store: ${name}`, () => {
     admissionContract(factory);
+    queueContract(factory);
     transitionContract(factory);
     leaseContract(factory);
     listingContract(factory);
