@@ -51,10 +51,6 @@ export function runStore(
 }
 
 export function logStore(call: Call, onAppend: Log['onAppend']): Log {
-  const parsed = (threadId: string, page: StoredPage): FactPage => ({
-    ...page,
-    facts: page.facts.map((fact): Fact => ({ ...fact, threadId, body: JSON.parse(fact.body) as FactBody })),
-  });
   return {
     epoch: () => call('database.epoch', {}),
     read: async (input) => parsed(input.threadId, await call('log.read', input)),
@@ -65,10 +61,18 @@ export function logStore(call: Call, onAppend: Log['onAppend']): Log {
   };
 }
 
+function parsed(threadId: string, page: StoredPage): FactPage {
+  const facts = page.facts.map((fact): Fact => ({ ...fact, threadId, body: JSON.parse(fact.body) as FactBody }));
+  return { ...page, facts };
+}
+
 /** `durable` writes are those that acknowledge something: with one of them a whole call is. */
 export function attemptStore(call: Call): AttemptStore {
   return {
-    begin: (input) => call('attempts.begin', input),
+    begin: async (input) => {
+      const answer = await call('attempts.begin', input);
+      return answer.outcome === 'begun' ? { ...answer, log: parsed(input.threadId, answer.log) } : answer;
+    },
     write: async (writes) => {
       const durable = writes.some(({ kind }) => kind === 'begin' || kind === 'finish');
       const answers = await call(durable ? 'attempts.record' : 'attempts.write', { writes });

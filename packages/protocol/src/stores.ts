@@ -446,8 +446,8 @@ export type AttemptAnswer = Fenced<object> | Incomplete | JournalBegin | Fenced<
 
 export interface AttemptStore {
   /**
-   * Starts an admitted run on whose thread nobody else works, and reads the head that it begins with: what `RunStore.active`,
-   * `CheckpointStore.load` and `RunStore.start` do, as one transaction. Calls to this database are carried out in their order, so it
+   * Starts an admitted run on whose thread nobody else works, and reads the head that it begins with and its facts so far: what
+   * `RunStore.active`, `CheckpointStore.load`, `RunStore.start` and `Log.read` do, as one transaction. Calls to this database are carried out in their order, so it
    * may be sent right behind the admission, whose answer is not known then. `not_now`: nothing was changed; another run of the
    * thread is not over, or the run does not exist under this token, was cancelled, or was started before.
    */
@@ -456,7 +456,7 @@ export interface AttemptStore {
     readonly threadId: string;
     readonly now: number;
   }): Promise<
-    | { readonly outcome: 'begun'; readonly run: Run; readonly head: LoadedCheckpoint | null }
+    | { readonly outcome: 'begun'; readonly run: Run; readonly head: LoadedCheckpoint | null; readonly log: FactPage }
     | { readonly outcome: 'not_now' }
   >;
   /**

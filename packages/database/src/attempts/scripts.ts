@@ -2,6 +2,7 @@ import type { AttemptAnswer, AttemptStore, AttemptWrite } from '@reindeer/protoc
 import { checkpointScripts } from '../checkpoints/scripts.ts';
 import { defineScript, defineStatement, remembering, type Tx } from '../executor.ts';
 import { journalScripts } from '../journal/scripts.ts';
+import { logScripts, type StoredPage } from '../log/scripts.ts';
 import { start } from '../runs/transitions.ts';
 
 type Input = { readonly writes: readonly AttemptWrite[] };
@@ -57,14 +58,18 @@ const startable = defineStatement((db, p: { runId: string; token: string; thread
 );
 
 type Begin = AttemptStore['begin'];
+type Begun = Extract<Awaited<ReturnType<Begin>>, { readonly outcome: 'begun' }>;
+type Beginning = (Omit<Begun, 'log'> & { readonly log: StoredPage }) | { readonly outcome: 'not_now' };
 
 /** Only where transactions run one after another: elsewhere another run could be admitted between the look and the start. */
-async function begin(tx: Tx, input: Parameters<Begin>[0]): Promise<Awaited<ReturnType<Begin>>> {
+async function begin(tx: Tx, input: Parameters<Begin>[0]): Promise<Beginning> {
   const { fence, threadId, now } = input;
   if ((await tx.first(startable, { ...fence, threadId })) === undefined) return { outcome: 'not_now' };
   const head = await checkpointScripts['checkpoints.load'].run(tx, { threadId, ns: '', checkpointId: null });
   const started = await start.run(tx, { fence, checkpointBefore: head?.checkpointId ?? '', now });
-  return started.outcome === 'started' ? { outcome: 'begun', run: started.run, head } : { outcome: 'not_now' };
+  if (started.outcome !== 'started') return { outcome: 'not_now' };
+  const read = { threadId, runId: fence.runId, afterSeq: 0, limit: 10, maxBytes: 65_536 };
+  return { outcome: 'begun', run: started.run, head, log: await logScripts['log.read'].run(tx, read) };
 }
 
 export const attemptScripts = {

@@ -1,15 +1,16 @@
 import { createHash } from 'node:crypto';
-import type { Admission, AdmissionResult, Fence, LoadedCheckpoint, Run, RunKind } from '@reindeer/protocol';
+import type { Admission, AdmissionResult, FactPage, Fence, LoadedCheckpoint, Run, RunKind } from '@reindeer/protocol';
 import { NO_USAGE, newToken, ReindeerError } from '@reindeer/protocol';
 import { KeyedQueue } from '../common/keyed-queue.ts';
 import { retry } from '../common/retry.ts';
 import { CANCELLED } from './ending.ts';
 import type { RunParts } from './ports.ts';
 
-/** A run whose first attempt has begun in the store: the row as it is now, and the head of its thread. */
+/** A run whose first attempt has begun in the store: the row as it is now, the head of its thread, and its facts so far. */
 export interface Begun {
   readonly run: Run;
   readonly head: LoadedCheckpoint | null;
+  readonly log: FactPage;
 }
 
 export interface Admitted {

@@ -46,7 +46,7 @@ export async function work(parts: WorkerParts, local: LocalRun): Promise<void> {
   let waiting = false;
   const { logger } = parts.surroundings;
   const { runId, threadId } = local.run;
-  const hub = parts.streams.openHub(runId, threadId, local.run.attempt + 1);
+  const hub = parts.streams.openHub(runId, threadId, local.run.attempt + 1, local.begun?.log ?? null);
   try {
     const result = await workToEnd(parts, local, hub);
     if (result.kind === 'done') {

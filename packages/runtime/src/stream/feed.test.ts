@@ -15,9 +15,11 @@ function scene() {
     await gate;
     return { facts: page, head, prunedThrough: 0 };
   };
-  const feed = new RunFeed({ log: { read } as Log, threadId: 't', runId: 'r', from: 0, bell: new Bell() });
+  const parts = { log: { read } as Log, threadId: 't', runId: 'r', bell: new Bell() };
   return {
-    feed,
+    feed: new RunFeed({ ...parts, from: 0 }),
+    parts,
+    log: parts.log,
     reads: () => reads,
     hold: (promise: Promise<void> | null) => {
       gate = promise;
@@ -126,5 +128,23 @@ describe('the feed of a run', () => {
     s.feed.hint();
     expect(await readAll(s.feed, 5)).toEqual([]);
     expect(s.reads()).toBe(reads + 2);
+  });
+
+  test('what a run opened with is not read again, unless the log is known to reach further', async () => {
+    const s = scene();
+    s.append(2);
+    const opening = await s.log.read({ threadId: 't', runId: 'r', afterSeq: 0, limit: 10, maxBytes: 1 });
+    const seated = (told: number, from = 0) => new RunFeed({ ...s.parts, from, opening, told });
+    const reads = s.reads();
+    expect(await readAll(seated(2))).toEqual(upTo(2));
+    expect(s.reads()).toBe(reads);
+    s.append(1);
+    expect(await readAll(seated(3))).toEqual(upTo(3));
+    expect(s.reads()).toBe(reads + 1);
+    // Hints count as ever, and a reader that begins further on reads for itself.
+    const feed = seated(2);
+    feed.hint(3);
+    expect(await readAll(feed)).toEqual(upTo(3));
+    expect(await readAll(seated(3, 1), 1)).toEqual([2, 3]);
   });
 });

@@ -1,4 +1,4 @@
-import type { Clock, Fact, Log } from '@reindeer/protocol';
+import type { Clock, Fact, FactPage, Log } from '@reindeer/protocol';
 import type { Bell } from '../common/waiting.ts';
 
 /** Facts kept in memory for readers at the tail; older ones are read from the log. */
@@ -39,13 +39,32 @@ export class RunFeed {
   #reading: Promise<void> | null = null;
   readers = 0;
 
-  constructor(parts: { log: Log; threadId: string; runId: string; from: number; bell: Bell }) {
+  /**
+   * @param opening all facts of the run up to its head, as they were read once
+   * @param told how far the log is known to reach by now
+   */
+  constructor(parts: {
+    log: Log;
+    threadId: string;
+    runId: string;
+    from: number;
+    bell: Bell;
+    opening?: FactPage;
+    told?: number;
+  }) {
     this.#log = parts.log;
     this.#threadId = parts.threadId;
     this.#runId = parts.runId;
     this.#from = parts.from;
     this.#to = parts.from;
     this.bell = parts.bell;
+    const { opening, told = 0 } = parts;
+    const first = opening?.facts[0]?.seq;
+    if (opening === undefined || first === undefined || first <= parts.from) return;
+    this.#window = [...opening.facts];
+    this.#to = opening.head;
+    this.#told = told;
+    this.#seenHints = told <= opening.head ? this.#hints : 0;
   }
 
   /** The log was read up to here. */

@@ -110,7 +110,8 @@ export class StreamReader {
     const { log } = this.#parts;
     const { run, lastEventId } = this.#input;
     const { threadId, runId } = run;
-    const beginning = log.read({ threadId, runId, afterSeq: 0, limit: 1, maxBytes: 1 });
+    const opening = lastEventId === null ? this.#parts.streams.opening(runId) : null;
+    const beginning = opening ?? log.read({ threadId, runId, afterSeq: 0, limit: 1, maxBytes: 1 });
     const [epoch, page] = await Promise.all([this.#parts.epoch(), beginning]);
     this.#epoch = epoch;
     // Every run begins with its `pending` fact; one that begins otherwise has lost its beginning to pruning.

@@ -114,6 +114,9 @@ export function attemptStoreContract(name: string, factory: StoresFactory): void
         run: { status: 'running', attempt: 1, checkpointBefore: idOf(1) },
         head: { checkpointId: idOf(1) },
       });
+      const { runId } = admission;
+      const page = await s.a.log.read({ threadId: 'thread', runId, afterSeq: 0, limit: 10, maxBytes: 65_536 });
+      expect(begun).toMatchObject({ log: page });
       expect(await s.a.runs.get(admission.runId)).toMatchObject({ status: 'running', checkpointBefore: idOf(1) });
       const mine = (await s.history()).filter((line) => line.includes(admission.runId));
       expect(mine.map((line) => line.replace(`${admission.runId} `, ''))).toEqual(['pending 0', 'running 1']);
