@@ -37,6 +37,7 @@ export class Recovery {
   readonly #settings: RecoverySettings;
   readonly #held: () => readonly string[];
   readonly #onClaimed: (claimed: ClaimedRun) => void | Promise<void>;
+  readonly #afterSweep: () => Promise<unknown>;
   readonly #stopped = new AbortController();
   #current: Promise<number> | null = null;
   #loop: Promise<void> | null = null;
@@ -48,12 +49,15 @@ export class Recovery {
     /** Run ids that this process holds. */
     held: () => readonly string[];
     onClaimed: (claimed: ClaimedRun) => void | Promise<void>;
+    /** Follows each sweep, as a part of it. */
+    afterSweep?: () => Promise<unknown>;
   }) {
     this.#runs = parts.runs;
     this.#surroundings = parts.surroundings;
     this.#settings = parts.settings;
     this.#held = parts.held;
     this.#onClaimed = parts.onClaimed;
+    this.#afterSweep = parts.afterSweep ?? (async () => undefined);
   }
 
   /**
@@ -75,6 +79,10 @@ export class Recovery {
           error: String(error),
         });
         return 0;
+      })
+      .then(async (claimed) => {
+        await this.#afterSweep();
+        return claimed;
       })
       .finally(() => {
         this.#current = null;
