@@ -1,0 +1,87 @@
+import { createHash } from 'node:crypto';
+import { constants, type Dirent } from 'node:fs';
+import { chmod, copyFile, lstat, mkdir, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { ReindeerError } from '@reindeer/protocol';
+
+/** Bounds of one skill's folder (SK-5). */
+export const MAX_ENTRIES = 4_096;
+export const MAX_BYTES = 512 * 1024 * 1024;
+const MAX_DEPTH = 16;
+
+export interface SkillFile {
+  /** Names joined with `/`, below the skill's folder. */
+  readonly path: string;
+  readonly size: number;
+  readonly modified: number;
+  readonly executable: boolean;
+}
+
+/** Hidden files and folders are no part of a skill, nor is what version control and package managers leave. */
+export const isHidden = (name: string): boolean =>
+  name.startsWith('.') || name === '__MACOSX' || name === 'node_modules' || name === '__pycache__';
+
+export async function entriesOf(folder: string): Promise<Dirent[]> {
+  try {
+    return await readdir(folder, { withFileTypes: true });
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ENOTDIR') return [];
+    throw error;
+  }
+}
+
+/**
+ * The regular files of a skill, in a fixed order. Links and special files are left out: they could lead anywhere.
+ *
+ * @throws ReindeerError `too_large` past the bounds of a skill
+ */
+export async function filesOf(folder: string): Promise<SkillFile[]> {
+  const files: SkillFile[] = [];
+  let entries = 0;
+  let bytes = 0;
+  const walk = async (path: string, depth: number): Promise<void> => {
+    const found = (await entriesOf(join(folder, path))).filter((entry) => !isHidden(entry.name));
+    for (const entry of found.sort((a, b) => (a.name < b.name ? -1 : 1))) {
+      entries += 1;
+      if (entries > MAX_ENTRIES || depth > MAX_DEPTH)
+        throw tooLarge(`more than ${MAX_ENTRIES} files, or folders deeper than ${MAX_DEPTH}`);
+      const below = path === '' ? entry.name : `${path}/${entry.name}`;
+      if (entry.isDirectory()) await walk(below, depth + 1);
+      else if (entry.isFile()) {
+        const info = await lstat(join(folder, below));
+        bytes += info.size;
+        if (bytes > MAX_BYTES) throw tooLarge(`more than ${MAX_BYTES / 1024 / 1024} MiB`);
+        files.push({ path: below, size: info.size, modified: info.mtimeMs, executable: (info.mode & 0o111) !== 0 });
+      }
+    }
+  };
+  await walk('', 0);
+  return files;
+}
+
+/** Changes when a file of the folder does; cheap, since no file is read. */
+export function signatureOf(files: readonly SkillFile[]): string {
+  return createHash('sha256').update(JSON.stringify(files)).digest('hex');
+}
+
+/** Copies the files so that every user inside a sandbox can read them. */
+export async function copyFiles(from: string, to: string, files: readonly SkillFile[]): Promise<void> {
+  await mkdir(to, { recursive: true, mode: 0o755 });
+  const made = new Set<string>();
+  for (const file of files) {
+    const parts = file.path.split('/').slice(0, -1);
+    for (let depth = 1; depth <= parts.length; depth += 1) {
+      const folder = parts.slice(0, depth).join('/');
+      if (made.has(folder)) continue;
+      await mkdir(join(to, folder), { recursive: true, mode: 0o755 });
+      made.add(folder);
+    }
+    const target = join(to, file.path);
+    // A file that became a link meanwhile is read through it; the folders above are the operator's or the server's own.
+    await copyFile(join(from, file.path), target, constants.COPYFILE_EXCL);
+    await chmod(target, file.executable ? 0o755 : 0o644);
+  }
+}
+
+const tooLarge = (what: string): ReindeerError => new ReindeerError('too_large', `The skill has ${what}.`);
