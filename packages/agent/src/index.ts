@@ -1,3 +1,7 @@
+export { createItemExecutor, type ItemExecutorParts } from './batches/executor.ts';
+export { formatOf, itemsOfRows, type Row, readRows, type TemplateItem } from './batches/items.ts';
+export { ITEM_AGENT } from './batches/names.ts';
+export { checkSchema } from './batches/result-schema.ts';
 export { COMPACTION, type CompactionMark, type CompactionTrigger } from './context/compaction.ts';
 export {
   type CompactionReport,
@@ -13,6 +17,7 @@ export {
   createLeadAgent,
   DEFAULT_LEAD_AGENT_SETTINGS,
   LEAD_AGENT,
+  type LeadAgent,
   type LeadAgentOptions,
   type LeadAgentSettings,
 } from './lead/lead-agent.ts';

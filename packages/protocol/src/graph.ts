@@ -8,6 +8,8 @@ export interface GraphFactory {
   readonly assistantId: string;
   readonly name: string;
   readonly description: string;
+  /** Only parts of this program may run it: no client is told of it, and none can ask for it. */
+  readonly internal?: true;
   /** For one attempt of a run. `saver` is a LangGraph `BaseCheckpointSaver` bound to the attempt's token. */
   forAttempt(attempt: AttemptContext, saver: unknown): Promise<Graph>;
   /** For reading and editing state outside a run. */

@@ -2,6 +2,7 @@ import { SystemMessage } from '@langchain/core/messages';
 import type { StructuredToolInterface } from '@langchain/core/tools';
 import {
   type AttemptContext,
+  type BatchService,
   type Graph,
   type GraphFactory,
   ReindeerError,
@@ -10,6 +11,8 @@ import {
   type Surroundings,
 } from '@reindeer/protocol';
 import { SharedLeases } from '@reindeer/sandbox';
+import { batchTools } from '../batches/batch-tools.ts';
+import { createItemAgent } from '../batches/item-graph.ts';
 import type { MemorySource } from '../context/memory-port.ts';
 import { goalMiddleware } from '../goals/goal-middleware.ts';
 import type { HistoryLimits } from '../history/canonicalise.ts';
@@ -32,7 +35,7 @@ import type { ModelEntry } from '../models/entry.ts';
 import type { ModelRegistry } from '../models/registry.ts';
 import { subagentLimits } from '../subagents/limits.ts';
 import { runLimits } from '../subagents/settings.ts';
-import type { Subagents } from '../subagents/subagents.ts';
+import type { DelegationParts, Subagents } from '../subagents/subagents.ts';
 import { CLARIFICATION_TOOL } from '../tools/ask-clarification.ts';
 import { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from '../tools/core-tools.ts';
 import { TODOS_TOOL, writeTodosTool } from '../tools/write-todos.ts';
@@ -49,6 +52,8 @@ export interface LeadAgentSettings {
   readonly history: HistoryLimits;
   /** Tools that a person must approve before each call; `*` = all. Runs may ask for more with `interrupt_on`. */
   readonly approvals: readonly string[];
+  /** Milliseconds in which an approval may be given; null = for ever. */
+  readonly approvalExpiryMs: number | null;
   readonly safeguards: SafeguardSettings;
 }
 
@@ -59,6 +64,7 @@ export const DEFAULT_LEAD_AGENT_SETTINGS: LeadAgentSettings = {
   title: DEFAULT_TITLE_SETTINGS,
   history: { maxCharacters: 1_000_000 },
   approvals: [],
+  approvalExpiryMs: null,
   safeguards: DEFAULT_SAFEGUARDS,
 };
 
@@ -70,6 +76,8 @@ export interface LeadAgentOptions {
   readonly middleware?: readonly Middleware[];
   /** Runs with `subagent_enabled` may delegate to these; absent = none can. */
   readonly subagents?: Subagents;
+  /** Batches for runs that may delegate, asked at each call; absent = there are none. */
+  readonly batches?: () => BatchService | null;
   readonly sandboxes: SandboxProvider;
   /** Shared with whoever else holds sandboxes of the same provider; default: leases of its own. */
   readonly leases?: SandboxLeases;
@@ -79,11 +87,16 @@ export interface LeadAgentOptions {
   readonly settings?: Partial<LeadAgentSettings>;
 }
 
+export interface LeadAgent extends GraphFactory {
+  /** The graph of batch items, with the same tools and safe-guards; null where nothing can be delegated. */
+  readonly items: GraphFactory | null;
+}
+
 /**
  * The lead agent (AG-1). Everything that does not depend on a run is made here, once: tools, middleware, prompt and the compiled
  * graph. Throws `configuration` when the middleware list breaks an order rule.
  */
-export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
+export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
   const { models, sandboxes, surroundings } = options;
   const settings: LeadAgentSettings = { ...DEFAULT_LEAD_AGENT_SETTINGS, ...options.settings };
   const leases = options.leases ?? new SharedLeases(sandboxes, surroundings.logger);
@@ -107,7 +120,7 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
     threadDataMiddleware(),
     uploadsMiddleware(sandboxes),
     ...guards.context,
-    approvalMiddleware(settings.approvals),
+    approvalMiddleware({ tools: settings.approvals, expireAfterMs: settings.approvalExpiryMs }, surroundings.clock),
     ...guards.calls,
     ...more,
     ...(options.middleware ?? []),
@@ -173,31 +186,38 @@ export function createLeadAgent(options: LeadAgentOptions): GraphFactory {
     return { loop, compiled: compileGraph(loop, LEAD_AGENT) };
   };
   const plain = variant({ tools: [], middleware: [] }, () => undefined);
-  // The same graph with one tool and one middleware more: a thread may change between the two. Made here as well, so that a mistake in the
+  const { subagents } = options;
+  const parts: DelegationParts = {
+    models,
+    tools,
+    middleware: options.middleware ?? [],
+    approvals: settings.approvals,
+    llmCall: settings.llmCall,
+    safeguards: settings.safeguards,
+    history: settings.history,
+    ...abilities,
+    surroundings,
+  };
+  // The same graph with tools and one middleware more: a thread may change between the two. Made here as well, so that a mistake in the
   // settings of sub-agents stops the start.
-  const delegating = withSubagents();
+  const delegating = subagents === undefined ? plain : withSubagents(subagents);
+  const items = subagents === undefined ? null : createItemAgent({ subagents, parts, leases, windowOf });
 
-  function withSubagents(): typeof plain {
-    const { subagents } = options;
-    if (subagents === undefined) return plain;
-    const types = [...subagents.types(abilities.canExecute).values()];
-    const task = subagents.taskTool({
-      models,
-      tools,
-      middleware: options.middleware ?? [],
-      approvals: settings.approvals,
-      llmCall: settings.llmCall,
-      safeguards: settings.safeguards,
-      history: settings.history,
-      ...abilities,
-      surroundings,
-    });
-    const limits = subagentLimits(subagents.settings, surroundings.logger);
-    return variant({ tools: [task], middleware: [limits] }, (run) =>
-      delegationSection({ types, ...runLimits(run, subagents.settings) }),
+  function withSubagents(delegates: Subagents): typeof plain {
+    const types = delegates.types(abilities.canExecute);
+    const { batches } = options;
+    const limits = subagentLimits(delegates.settings, surroundings.logger);
+    const more = batches === undefined ? [] : batchTools({ service: batches, types, surroundings });
+    return variant({ tools: [delegates.taskTool(parts), ...more], middleware: [limits] }, (run) =>
+      delegationSection({
+        types: [...types.values()],
+        batches: batches !== undefined,
+        ...runLimits(run, delegates.settings),
+      }),
     );
   }
   return {
+    items,
     assistantId: LEAD_AGENT,
     name: settings.agentName,
     description: 'Plans, uses tools in a sandbox, and hands over finished work.',

@@ -52,6 +52,8 @@ export function delegationSection(options: {
   readonly types: readonly { readonly name: string; readonly description: string }[];
   readonly concurrent: number;
   readonly total: number;
+  /** Are there batches too? */
+  readonly batches?: boolean;
 }): string {
   const { concurrent, total } = options;
   const atOnce =
@@ -61,7 +63,11 @@ export function delegationSection(options: {
   return `<subagent_system>
 The task tool hands work to sub-agents. Delegate only when it saves more than it costs: for parts that do not depend on each other, or whose details you do not need afterwards. Do small things yourself.
 ${options.types.map((type) => `- ${escaped(type.name)}: ${escaped(type.description)}`).join('\n')}
-${atOnce}. At most ${total} in all for this request. Sub-agents see nothing of this conversation and share its files: write complete prompts, and give parallel ones different files. You answer for what they bring: check it and put it together.
+${atOnce}. At most ${total} in all for this request. Sub-agents see nothing of this conversation and share its files: write complete prompts, and give parallel ones different files. You answer for what they bring: check it and put it together.${
+    options.batches === true
+      ? '\nFor many items of one kind (rows, files, records: more than task allows) use batch_task instead: it runs hundreds or thousands of them, survives restarts, and does not count against that limit. Try the prompt on one or two items yourself first. After it has started, end your turn: you are told when it is over.'
+      : ''
+  }
 </subagent_system>`;
 }
 

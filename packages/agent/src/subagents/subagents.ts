@@ -61,6 +61,14 @@ export class Subagents {
     return this.executions.drain(timeoutMs, new ReindeerError('aborted', 'Reindeer is stopping.'));
   }
 
+  /** Text of the skills that a type may load; '' = none. Rejects when they cannot be loaded: then nothing of a sub-agent may start (SA-12). */
+  async skillsFor(
+    type: SubagentType,
+    where: { readonly userId: string; readonly threadId: string; readonly signal: AbortSignal },
+  ): Promise<string> {
+    return (await this.#options.loadSkills?.({ names: type.skills, ...where })) ?? '';
+  }
+
   /** The `task` tool over the tools and safe-guards of one agent (TOOL-7). */
   taskTool(parts: DelegationParts): StructuredToolInterface {
     const types = this.types(parts.canExecute);

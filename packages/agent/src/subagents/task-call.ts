@@ -165,13 +165,13 @@ export class TaskCall {
     if (saver === undefined) throw new ReindeerError('internal', 'A sub-agent needs the saver of its run.');
     const model = await this.#chooseModel(scope.model);
     const { userId, threadId } = attempt.run;
-    const skills = await this.#options.loadSkills?.({ names: type.skills, userId, threadId, signal: attempt.signal });
+    const skills = await this.#owner.skillsFor(type, { userId, threadId, signal: attempt.signal });
     attempt.signal.throwIfAborted();
     const prompt = this.#task.prompt;
     return runChild({
       type,
       agent: this.#agentOf(type),
-      prompt: skills === undefined || skills === '' ? prompt : `${skills}\n\n${prompt}`,
+      prompt: skills === '' ? prompt : `${skills}\n\n${prompt}`,
       namespace: this.#namespace,
       attempt,
       scope: new ChildScope(attempt, scope, model, this.#execution.id),

@@ -1,0 +1,91 @@
+import {
+  type AttemptContext,
+  type Graph,
+  type GraphFactory,
+  ReindeerError,
+  type SandboxLeases,
+} from '@reindeer/protocol';
+import { agentGraph } from '../loop/attempt-graph.ts';
+import { AttemptScope } from '../loop/scope.ts';
+import type { ModelEntry } from '../models/entry.ts';
+import { type ChildAgent, childAgent } from '../subagents/child-agents.ts';
+import type { SubagentType } from '../subagents/settings.ts';
+import type { DelegationParts, Subagents } from '../subagents/subagents.ts';
+import { ITEM_AGENT, ITEM_OPTIONS, type ItemOptions } from './names.ts';
+
+export interface ItemGraphOptions {
+  readonly subagents: Subagents;
+  readonly parts: DelegationParts;
+  readonly leases: SandboxLeases;
+  readonly windowOf: (entry: ModelEntry) => number | null;
+}
+
+/**
+ * The graph of batch items: a sub-agent as the root of a run of its own, with its own thread, checkpoints and journal. It works in the sandbox and
+ * on the files of the thread that the batch belongs to.
+ */
+export function createItemAgent({ subagents, parts, leases, windowOf }: ItemGraphOptions): GraphFactory {
+  const types = subagents.types(parts.canExecute);
+  const agents = new Map<string, ChildAgent>();
+  const agentOf = (type: SubagentType): ChildAgent => {
+    const known = agents.get(type.name) ?? childAgent(type, parts);
+    agents.set(type.name, known);
+    return known;
+  };
+  const [anyType] = types.values();
+  if (anyType === undefined) throw new ReindeerError('internal', 'There is no sub-agent.');
+  const { surroundings } = parts;
+  return {
+    assistantId: ITEM_AGENT,
+    name: 'Batch item',
+    description: 'Works on one item of a batch.',
+    internal: true,
+    async forAttempt(attempt, saver): Promise<Graph> {
+      const options = optionsOf(attempt);
+      const type = types.get(options.subagent_type);
+      if (type === undefined)
+        throw new ReindeerError('validation_failed', `There is no sub-agent "${options.subagent_type.slice(0, 80)}".`);
+      const { thinking_enabled: thinking } = attempt.run.request.context;
+      const chosen = await parts.models.choose({
+        name: type.model ?? options.model_name,
+        ...(typeof thinking === 'boolean' ? { thinking } : {}),
+      });
+      const scope = new AttemptScope(
+        inNameOf(attempt, options),
+        leases,
+        chosen.model,
+        `item:${attempt.run.runId}:${attempt.attempt}`,
+        windowOf(chosen.entry),
+      );
+      return agentGraph({
+        ...agentOf(type),
+        saver,
+        surroundings,
+        scope,
+        metadata: { agent_name: type.name, subagent: true, model_name: chosen.entry.name },
+      });
+    },
+    async forState(saver): Promise<Graph> {
+      return agentGraph({ ...agentOf(anyType), saver, surroundings, scope: null });
+    },
+  };
+}
+
+/** The attempt as hooks and tools see it: they act for the user, in the thread, that the batch belongs to. */
+function inNameOf(attempt: AttemptContext, options: ItemOptions): AttemptContext {
+  const run = { ...attempt.run, userId: options.user_id, threadId: options.thread_id };
+  return new Proxy(attempt, {
+    get(target, property) {
+      if (property === 'run') return run;
+      const value: unknown = Reflect.get(target, property, target);
+      return typeof value === 'function' ? value.bind(target) : value;
+    },
+  });
+}
+
+function optionsOf(attempt: AttemptContext): ItemOptions {
+  const options = attempt.run.request.context[ITEM_OPTIONS];
+  if (typeof options !== 'object' || options === null)
+    throw new ReindeerError('internal', 'A run of a batch item came without its item.');
+  return options as unknown as ItemOptions;
+}
