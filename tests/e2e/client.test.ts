@@ -197,6 +197,25 @@ describe('the official client', () => {
     expect((await client.runs.get(id, first.run_id)).status).toBe('interrupted');
   });
 
+  test('runs wait for their turn, one after the other', async () => {
+    const { thread_id: id } = await client.threads.create();
+    const at = { multitaskStrategy: 'enqueue' as const };
+    const first = await client.runs.create(id, 'lead_agent', { input: say('scene:sleep sleep 1'), ...at });
+    const second = await client.runs.create(id, 'lead_agent', { input: say('second'), ...at });
+    const dropped = await client.runs.create(id, 'lead_agent', { input: say('dropped'), ...at });
+    expect([second.status, dropped.status]).toEqual(['pending', 'pending']);
+    await expect(client.runs.create(id, 'lead_agent', { input: say('now') })).rejects.toThrow('409');
+    await client.runs.cancel(id, dropped.run_id, true);
+    const seen: string[] = [];
+    for await (const part of client.runs.joinStream(id, second.run_id)) seen.push(part.event);
+    expect(seen.at(-1)).toBe('end');
+    const runs = await Promise.all([first, second, dropped].map(({ run_id }) => client.runs.get(id, run_id)));
+    expect(runs.map(({ status }) => status)).toEqual(['success', 'success', 'interrupted']);
+    const state = await client.threads.getState<{ messages: { type: string; content: string }[] }>(id);
+    const asked = state.values.messages.filter(({ type }) => type === 'human').map(({ content }) => content);
+    expect(asked).toEqual(['scene:sleep sleep 1', 'second']);
+  });
+
   test(
     'cancel with wait returns when the command is gone; the next request to the model is valid',
     verifies('API-05'),

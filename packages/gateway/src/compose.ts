@@ -182,6 +182,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     },
     hooks: {
       // Only runs that were admitted: one that is refused starts nothing.
+      ...(settings.runs.maxQueued === null ? {} : { maxQueuedRuns: settings.runs.maxQueued }),
       onAdmitted: (run) => {
         runCounts.admitted += 1;
         prewarming?.admitted(run);

@@ -248,3 +248,4 @@ export const KEYS_WITHOUT_EFFECT: Readonly<Record<string, readonly string[]>> = 
   database: ['echo_sql', 'pool_recycle'],
   title: ['prompt_template'],
 };
+    max_queued: count('waiting runs per thread', 0, 1000).optional(),

@@ -47,6 +47,8 @@ export interface Settings {
     readonly timeoutMs: number | null;
     /** How long a process keeps a run without confirming it, and what others wait on top: the budget for differences of clocks. */
     readonly leaseMs: number;
+    /** Runs that may wait on one thread; null = the runtime's default. */
+    readonly maxQueued: number | null;
     readonly graceMs: number;
     /** How long active runs may go on after a stop was asked for. */
     readonly drainMs: number;
@@ -166,6 +168,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
       leaseMs: (config.run_ownership?.lease_seconds ?? 12) * 1000,
       graceMs: (config.run_ownership?.grace_seconds ?? 3) * 1000,
       drainMs: (config.runs?.drain_timeout ?? 10) * 1000,
+      maxQueued: config.runs?.max_queued ?? null,
     },
     server,
   };

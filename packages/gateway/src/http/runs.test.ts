@@ -95,7 +95,6 @@ describe('creating a run', () => {
   });
 
   test.each([
-    [{ multitask_strategy: 'enqueue' }, 'multitask_strategy'],
     [{ stream_mode: 'events' }, 'stream_mode'],
     [{ stream_mode: ['values', 'lights'] }, 'stream_mode'],
     [{ webhook: 'https://x.example' }, 'webhook'],
@@ -191,6 +190,24 @@ describe('creating a run', () => {
     const body = await bodyOf(response);
     expect(body).toMatchObject({ code: 'conflict', info: { reason: 'busy', run_id: 'other' } });
     expect(body.detail).toContain('multitask_strategy');
+  });
+
+  test('a run that waits for its turn is answered as pending; a full queue answers 429', async () => {
+    fixture.runs.admission = () => ({
+      outcome: 'queued',
+      run: makeRun({ status: 'pending', queued: true, owner: null, attempt: 0 }),
+      ahead: 3,
+      free: false,
+    });
+    const queued = await post(RUNS, { multitask_strategy: 'enqueue' });
+    expect(queued.status).toBe(200);
+    expect(fixture.runs.created[0]?.multitaskStrategy).toBe('enqueue');
+    expect(await bodyOf(queued)).toMatchObject({ run_id: 'run-1', status: 'pending' });
+    fixture.runs.admission = () => ({ outcome: 'conflict', reason: 'queue_full', active: makeRun() });
+    const full = await post(RUNS, { multitask_strategy: 'enqueue' });
+    expect(full.status).toBe(429);
+    expect(Number(full.headers.get('retry-after'))).toBeGreaterThan(0);
+    expect(await bodyOf(full)).toMatchObject({ code: 'queue_full', info: { reason: 'queue_full' } });
   });
 
   test('the idempotency key goes through; a malformed one is refused', async () => {
