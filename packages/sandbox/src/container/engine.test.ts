@@ -1,0 +1,313 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createSocketServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { deferred, VirtualClock, verifies } from '@reindeer/testkit';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { MemoryLeases, MemoryOwnershipStore } from '../lifecycle/ownership/memory-store.ts';
+import { realClock, realSurroundings, temporaryHome } from '../test-support.ts';
+import type { ContainerInfo } from './description.ts';
+import { EngineClient, findEngineSocket } from './engine.ts';
+import { openContainerBackend } from './factory.ts';
+import type { ContainerSettings } from './settings.ts';
+
+type Handler = (request: IncomingMessage, body: string, response: ServerResponse) => void;
+
+/** An engine that answers what a test says: for what no real one does on demand. */
+async function fakeEngine(handle: Handler): Promise<{ readonly socket: string; readonly asked: string[] }> {
+  const folder = await mkdtemp(`${tmpdir()}/reindeer-engine-`);
+  const socket = `${folder}/engine.sock`;
+  const asked: string[] = [];
+  const server = createServer((request, response) => {
+    let body = '';
+    request.setEncoding('utf8');
+    request.on('data', (part: string) => {
+      body += part;
+    });
+    request.on('end', () => {
+      asked.push(`${request.method} ${decodeURIComponent(request.url ?? '')}`);
+      handle(request, body, response);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(socket, resolve));
+  onTestFinished(async () => {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+    await rm(folder, { recursive: true, force: true });
+  });
+  return { socket, asked };
+}
+
+const say = (response: ServerResponse, status: number, body: unknown = null) => {
+  response.writeHead(status, { 'content-type': 'application/json' });
+  response.end(JSON.stringify(body));
+};
+
+const THREAD = { userId: 'default', threadId: 'one' };
+const IMAGE = { Config: { Labels: { 'reindeer.sandbox': '1' } } };
+
+async function backendOn(socket: string, settings: Partial<ContainerSettings> = {}) {
+  const surroundings = realSurroundings();
+  const home = await temporaryHome();
+  const parts = await openContainerBackend({
+    settings: { engineSocket: socket, ...settings },
+    ownership: new MemoryOwnershipStore({
+      ownerId: 'a',
+      clock: realClock,
+      ttlMs: 60_000,
+      leases: new MemoryLeases(realClock, 60_000),
+    }),
+    home,
+    surroundings,
+    environment: {},
+  });
+  onTestFinished(async () => {
+    await parts.storage.close();
+    await parts.backend.close();
+  });
+  return { ...parts, logger: surroundings.logger, home };
+}
+
+const INFO: ContainerInfo = {
+  id: 'x',
+  name: 'reindeer-sandbox-x',
+  url: '',
+  createdAt: 0,
+  containerId: 'abc',
+  home: 'h',
+  nonce: 'n',
+  transport: 'socket',
+  ownServer: true,
+};
+
+describe('the engine’s API', () => {
+  test('an answer is knowledge, whatever its status; silence is none', verifies('SX-01'), async () => {
+    const { socket } = await fakeEngine((request, _body, response) => {
+      if (request.url === '/gone') say(response, 404, { message: 'No such container' });
+      else if (request.url === '/broken') say(response, 500, { message: 'oops' });
+      else request.socket.destroy();
+    });
+    const engine = new EngineClient(socket, realClock);
+    onTestFinished(() => engine.close());
+    const ask = (path: string) => engine.ask({ method: 'GET', path, timeoutMs: 5_000 });
+    expect(await ask('/gone')).toEqual({ status: 404, body: { message: 'No such container' } });
+    expect((await ask('/broken')).status).toBe(500);
+    await expect(ask('/cut')).rejects.toMatchObject({ code: 'sandbox_unavailable', retryable: true });
+    const nobody = new EngineClient(`${socket}.none`, realClock);
+    await expect(nobody.ask({ method: 'GET', path: '/info', timeoutMs: 5_000 })).rejects.toMatchObject({
+      code: 'sandbox_unavailable',
+      message: expect.stringMatching(/does not answer.*systemctl start docker/),
+    });
+  });
+
+  test('every question has an end', async () => {
+    const waiting = deferred<void>();
+    const { socket } = await fakeEngine(() => waiting.resolve());
+    const clock = new VirtualClock();
+    const engine = new EngineClient(socket, clock);
+    onTestFinished(() => engine.close());
+    const asking = engine.ask({ method: 'GET', path: '/info', timeoutMs: 5_000 });
+    const refused = expect(asking).rejects.toMatchObject({
+      code: 'sandbox_unavailable',
+      message: expect.stringContaining('no answer within 5 s'),
+    });
+    await waiting.promise;
+    await clock.advance(5_000);
+    await refused;
+  });
+
+  test('an endless answer is cut', async () => {
+    const { socket } = await fakeEngine((_request, _body, response) => {
+      const piece = 'x'.repeat(1024 * 1024);
+      const more = () => {
+        while (!response.destroyed && response.write(piece));
+        if (!response.destroyed) response.once('drain', more);
+      };
+      more();
+    });
+    const engine = new EngineClient(socket, realClock);
+    onTestFinished(() => engine.close());
+    await expect(engine.ask({ method: 'GET', path: '/info', timeoutMs: 20_000 })).rejects.toMatchObject({
+      message: expect.stringContaining('more than 8388608 bytes'),
+    });
+  });
+
+  test('where it is: what was set, the environment, then the usual places', async () => {
+    expect(await findEngineSocket('/a.sock', { DOCKER_HOST: 'unix:///b.sock' })).toBe('/a.sock');
+    expect(await findEngineSocket(null, { DOCKER_HOST: 'unix:///b.sock', CONTAINER_HOST: 'unix:///c.sock' })).toBe(
+      '/b.sock',
+    );
+    expect(await findEngineSocket(null, { CONTAINER_HOST: 'unix:///c.sock' })).toBe('/c.sock');
+    const own = await temporaryHome();
+    const server = createSocketServer();
+    await new Promise<void>((resolve) => server.listen(`${own}/docker.sock`, resolve));
+    expect(['/var/run/docker.sock', `${own}/docker.sock`]).toContain(
+      await findEngineSocket(null, { XDG_RUNTIME_DIR: own }),
+    );
+    await new Promise((resolve) => server.close(resolve));
+    await expect(findEngineSocket(null, { DOCKER_HOST: 'tcp://1.2.3.4:2375' })).rejects.toMatchObject({
+      code: 'configuration',
+      message: expect.stringContaining('DOCKER_HOST'),
+    });
+  });
+});
+
+describe('what the backend makes of it', () => {
+  test('alive, dead, and unknown', verifies('SX-01', 'SX-02', 'SX-04'), async () => {
+    let status = 500;
+    let body: unknown = { message: 'oops' };
+    const { socket } = await fakeEngine((_request, _body, response) => say(response, status, body));
+    const { backend } = await backendOn(socket);
+    await expect(backend.isAlive(INFO)).rejects.toMatchObject({ code: 'sandbox_unavailable' });
+    expect([await backend.discover('x'), await backend.listRunning()]).toEqual([null, []]);
+    [status, body] = [404, { message: 'No such container: abc' }];
+    expect(await backend.isAlive(INFO)).toBe(false);
+    [status, body] = [200, { State: { Running: false, Status: 'exited' } }];
+    expect(await backend.isAlive(INFO)).toBe(false);
+    [status, body] = [200, 'no object'];
+    expect(await backend.listRunning()).toEqual([]);
+  });
+
+  test(
+    'a stop counts when the container is gone, whatever the engine says meanwhile',
+    verifies('SX-08', 'SX-15'),
+    async () => {
+      let looks = 0;
+      let removal = 500;
+      const { socket, asked } = await fakeEngine((request, _body, response) => {
+        if (request.method === 'DELETE') return say(response, removal, { message: 'removal is already in progress' });
+        if (request.url?.startsWith('/containers/')) {
+          looks += 1;
+          return looks < 3 ? say(response, 200, { State: { Running: true } }) : say(response, 404, {});
+        }
+        return say(response, 200, {});
+      });
+      const { backend, logger } = await backendOn(socket);
+      await backend.stop(INFO);
+      expect(asked.filter((one) => one.startsWith('DELETE'))).toEqual(['DELETE /containers/abc?force=true&v=true']);
+      expect([looks, logger.lines.filter(({ level }) => level === 'warn').length]).toEqual([3, 1]);
+      removal = 409;
+      looks = 0;
+      await backend.stop(INFO);
+      removal = 404;
+      looks = 0;
+      await backend.stop(INFO);
+      expect(looks).toBe(0);
+    },
+  );
+
+  test('a lost answer to a create leaves no container behind', async () => {
+    let nonce = '';
+    let there = false;
+    const { socket, asked } = await fakeEngine((request, body, response) => {
+      const url = request.url ?? '';
+      if (url.startsWith('/images/')) return say(response, 200, IMAGE);
+      if (url.startsWith('/containers/create')) {
+        nonce = (JSON.parse(body) as { Labels: Record<string, string> }).Labels['reindeer.nonce'] ?? '';
+        there = true;
+        request.socket.destroy();
+        return;
+      }
+      if (request.method === 'DELETE') {
+        there = false;
+        return say(response, 204);
+      }
+      if (!url.startsWith('/containers/')) return say(response, 200, {});
+      return there
+        ? say(response, 200, { Id: 'made', Config: { Labels: { 'reindeer.nonce': nonce } } })
+        : say(response, 404, {});
+    });
+    const { backend, storage } = await backendOn(socket);
+    await storage.prepare(THREAD);
+    await expect(backend.create({ id: 'x', ...THREAD })).rejects.toMatchObject({ code: 'sandbox_unavailable' });
+    expect(there).toBe(false);
+    expect(asked).toContain('DELETE /containers/made?force=true&v=true');
+  });
+
+  test(
+    'a taken port is tried again with another, at most ten times; other failures are not',
+    verifies('SX-07'),
+    async () => {
+      let message = 'driver failed: Bind for 127.0.0.1:20001 failed: port is already allocated';
+      const ports: string[] = [];
+      const { socket } = await fakeEngine((request, body, response) => {
+        const url = request.url ?? '';
+        if (url.startsWith('/images/')) return say(response, 200, {});
+        if (url.startsWith('/containers/create')) {
+          const { HostConfig } = JSON.parse(body) as {
+            HostConfig: { PortBindings: Record<string, { HostPort: string }[]> };
+          };
+          ports.push(HostConfig.PortBindings['9090/tcp']?.[0]?.HostPort ?? '?');
+          return say(response, 201, { Id: 'made' });
+        }
+        if (url.endsWith('/start')) return say(response, 500, { message });
+        return say(response, url.startsWith('/containers/') ? 404 : 200, {});
+      });
+      const { backend, storage } = await backendOn(socket, { port: 9090, network: 'bridge' });
+      await storage.prepare(THREAD);
+      await expect(backend.create({ id: 'x', ...THREAD })).rejects.toMatchObject({ code: 'sandbox_unavailable' });
+      expect([ports.length, ports[0], new Set(ports).size]).toEqual([10, '', 10]);
+      message = 'OCI runtime create failed';
+      ports.length = 0;
+      await expect(backend.create({ id: 'x', ...THREAD })).rejects.toMatchObject({ code: 'sandbox_unavailable' });
+      expect(ports).toEqual(['']);
+    },
+  );
+
+  test(
+    'values of the environment and folders of the host are in no log, label or answer',
+    verifies('SX-09'),
+    async () => {
+      const bodies: string[] = [];
+      const { socket } = await fakeEngine((request, body, response) => {
+        const url = request.url ?? '';
+        bodies.push(body);
+        if (url.startsWith('/images/')) return say(response, 200, IMAGE);
+        if (url.startsWith('/containers/create'))
+          return say(response, 400, { message: 'bad mount\nENV KEY=the-secret-value' });
+        return say(response, url.startsWith('/containers/') ? 404 : 200, {});
+      });
+      const { backend, storage, logger, home } = await backendOn(socket, { environment: { KEY: 'the-secret-value' } });
+      await storage.prepare(THREAD);
+      const error: unknown = await backend.create({ id: 'x', ...THREAD }).catch((one: unknown) => one);
+      expect(error).toMatchObject({ code: 'sandbox_unavailable' });
+      const seen = JSON.stringify([bodies, logger.lines, String(error)]);
+      expect(seen).not.toContain('the-secret-value');
+      expect(String(error)).not.toContain(home);
+      expect(logger.lines.some(({ level }) => level === 'error')).toBe(true);
+    },
+  );
+
+  test('what is missing is said with its remedy', async () => {
+    const { socket } = await fakeEngine((request, _body, response) =>
+      say(response, request.url?.startsWith('/images/') === true ? 404 : 200, {}),
+    );
+    const { backend, storage } = await backendOn(socket, { image: 'some/where:1' });
+    await storage.prepare(THREAD);
+    await expect(backend.create({ id: 'x', ...THREAD })).rejects.toMatchObject({
+      message: expect.stringMatching(/no image some\/where:1.*docker pull some\/where:1/),
+    });
+    const other = await fakeEngine((_request, _body, response) => say(response, 200, {}));
+    const foreign = await backendOn(other.socket);
+    await expect(foreign.backend.create({ id: 'x', ...THREAD })).rejects.toMatchObject({
+      code: 'configuration',
+      message: expect.stringContaining('sandbox.network: bridge'),
+    });
+  });
+
+  test('a report claims what this engine enforces, and nothing else', async () => {
+    const { socket } = await fakeEngine((_request, _body, response) =>
+      say(response, 200, {
+        MemoryLimit: true,
+        PidsLimit: false,
+        CpuCfsQuota: true,
+        ServerVersion: '1.2',
+        SecurityOptions: ['name=rootless'],
+      }),
+    );
+    const { backend } = await backendOn(socket);
+    const by = new Map(backend.report().limits.map(({ name, enforcedBy }) => [name, enforcedBy]));
+    expect([by.get('memory'), by.get('processes'), by.get('processors')]).toEqual(['cgroup', null, 'cgroup']);
+    expect(JSON.stringify(backend.report())).toContain('Docker 1.2, rootless');
+  });
+});
