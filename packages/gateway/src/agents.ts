@@ -1,5 +1,6 @@
 import { AsyncLocalStorageProviderSingleton } from '@langchain/core/singletons';
 import {
+  createItemExecutor,
   createLeadAgent,
   createModelRegistry,
   DEFAULT_CORE_TOOLS,
@@ -8,16 +9,18 @@ import {
   type ModelEntry,
   type ModelInfo,
   type ModelRegistry,
+  type SafeguardSettings,
   Subagents,
   webTools,
 } from '@reindeer/agent';
-import type { SandboxLeases, SandboxProvider, Surroundings } from '@reindeer/protocol';
+import type { BatchService, SandboxLeases, SandboxProvider, Surroundings } from '@reindeer/protocol';
 import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
 import type { Agents } from './compose.ts';
 import { DEMO_USE } from './config/models.ts';
 import type { ModelEntry as ConfiguredModel } from './config/schema.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
+import { createConversation } from './conversation.ts';
 import type { ModelView } from './http/parts.ts';
 import type { Resources } from './resources.ts';
 
@@ -52,15 +55,27 @@ export async function createAgents(parts: {
   const { documentWorker } = resources;
   const documents = new Documents({ logger, ...(documentWorker === undefined ? {} : { workerUrl: documentWorker }) });
   for (const warning of settings.tools.warnings) logger.warn(warning);
+  const safeguards: SafeguardSettings = {
+    ...settings.agent.safeguards,
+    summarization: {
+      ...settings.agent.safeguards.summarization,
+      model: await quickModel(models, settings.agent.summaryModel),
+    },
+  };
+  let batches: BatchService | null = null;
   const agent = createLeadAgent({
     models,
     tools: webTools({ settings: settings.tools.web, documents, environment: variables, logger }),
     subagents,
+    ...(settings.batches.enabled ? { batches: () => batches } : {}),
     sandboxes,
     leases,
     surroundings,
     settings: {
       approvals: settings.approvals,
+      approvalExpiryMs: settings.agent.approvalExpiryMs,
+      llmCall: settings.agent.llmCall,
+      safeguards,
       tools: {
         ...DEFAULT_CORE_TOOLS,
         offered: settings.tools.sandbox,
@@ -79,13 +94,27 @@ export async function createAgents(parts: {
         ...(settings.title.enabled === undefined ? {} : { enabled: settings.title.enabled }),
         ...(settings.title.max_words === undefined ? {} : { maxWords: settings.title.max_words }),
         ...(settings.title.max_chars === undefined ? {} : { maxCharacters: settings.title.max_chars }),
-        model: await titleModel(models, settings.title.model_name),
+        ...(settings.title.prompt_template == null ? {} : { promptTemplate: settings.title.prompt_template }),
+        model: await quickModel(models, settings.title.model_name),
       },
     },
   });
   return {
-    graphs: new Map([[agent.assistantId, agent]]),
+    graphs: new Map([agent, agent.items].flatMap((graph) => (graph === null ? [] : [[graph.assistantId, graph]]))),
+    batches: {
+      executor: (services) =>
+        createItemExecutor({ ...services, subagents, canExecute: sandboxes.report().canExecute, surroundings }),
+      bind: (service) => {
+        batches = service;
+      },
+    },
     models: models.list().map(viewOf),
+    conversation: createConversation({
+      models,
+      summarization: safeguards.summarization,
+      suggestions: settings.agent.suggestions,
+      surroundings,
+    }),
     drain: async (timeoutMs) => {
       const left = await subagents.drain(timeoutMs);
       await documents.close();
@@ -94,7 +123,8 @@ export async function createAgents(parts: {
   };
 }
 
-async function titleModel(models: ModelRegistry, name: string | null | undefined) {
+/** A named model without thinking, for short questions beside the work; null = none is named. */
+async function quickModel(models: ModelRegistry, name: string | null | undefined) {
   if (name == null) return null;
   return (await models.choose({ name, thinking: false })).model;
 }

@@ -1,5 +1,7 @@
 import { openPostgres, openSqlite, type PostgresStores, type SqliteStores } from '@reindeer/database';
 import {
+  type BatchExecutor,
+  type BatchService,
   type GraphFactory,
   ReindeerError,
   type RunService,
@@ -8,11 +10,13 @@ import {
   type Surroundings,
   type ThreadService,
 } from '@reindeer/protocol';
-import { createRuntime, type Runtime } from '@reindeer/runtime';
+import { createRuntime, LocalBatchService, type Runtime } from '@reindeer/runtime';
 import type { createContainerProvider } from '@reindeer/sandbox';
 import { accessToken, startUrl } from './access.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
+import type { Conversation } from './conversation.ts';
+import { batchRoutes } from './http/batches.ts';
 import { loadPage, NO_PAGE } from './http/page.ts';
 import type { HttpParts, ModelView } from './http/parts.ts';
 import { type HttpServer, listen } from './http/server.ts';
@@ -27,6 +31,14 @@ import { type Exit, type StartedSandboxes, sandboxesBoundMs, startSandboxes } fr
 export interface Agents {
   readonly graphs: ReadonlyMap<string, GraphFactory>;
   readonly models: readonly ModelView[];
+  /** How they work on items of batches; absent = they cannot. */
+  readonly batches?: {
+    executor(services: { readonly runs: RunService; readonly threads: ThreadService }): BatchExecutor;
+    /** Their tools use this service from now on. */
+    bind(service: BatchService): void;
+  };
+  /** Services about a conversation beside its runs. */
+  readonly conversation?: Conversation;
   /** Sessions with MCP servers; closed when no run can use them any more, before the sandboxes. */
   readonly sessions?: SessionPool;
   /** Stops what of them runs on after the runs have ended, and waits for it; answers the names of what still runs. */
@@ -63,6 +75,7 @@ export type OpenStores = SqliteStores | PostgresStores;
 export interface Composed {
   readonly runs: RunService;
   readonly threads: ThreadService;
+  readonly batches: LocalBatchService;
   readonly sandboxes: SandboxProvider;
   readonly sandboxParts: StartedSandboxes;
   readonly stores: OpenStores;
@@ -84,6 +97,7 @@ export interface Composed {
 const BOUND = {
   intake: 1_000,
   runsAfterDrain: 8_000,
+  batchesAfterDrain: 8_000,
   agents: 3_000,
   http: 6_000,
   mcp: 10_000,
@@ -94,7 +108,7 @@ const HTTP_GRACE_MS = 5_000;
 
 /** Longest time that a whole stop may take; the process leaves with a non-zero code after it. */
 export const hardDeadlineMs = (settings: Settings): number =>
-  settings.runs.drainMs +
+  2 * settings.runs.drainMs +
   sandboxesBoundMs(settings) +
   Object.values(BOUND).reduce((sum, bound) => sum + bound, 0) +
   1_000;
@@ -179,13 +193,14 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       maxRecursionLimit: settings.maxRecursionLimit,
       runTimeoutMs: settings.runs.timeoutMs,
       ...(settings.runs.maxActive === null ? {} : { maxActiveRuns: settings.runs.maxActive }),
+      ...(settings.runs.maxQueued === null ? {} : { maxQueuedRuns: settings.runs.maxQueued }),
     },
     hooks: {
       // Only runs that were admitted: one that is refused starts nothing.
-      ...(settings.runs.maxQueued === null ? {} : { maxQueuedRuns: settings.runs.maxQueued }),
       onAdmitted: (run) => {
         runCounts.admitted += 1;
-        prewarming?.admitted(run);
+        // An item of a batch works in the sandbox of another thread.
+        if (agents.graphs.get(run.assistantId)?.internal !== true) prewarming?.admitted(run);
       },
       onFinished: (run) => runCounts.finished(run),
       onThreadDeleting: (thread) => provider.removeThread(thread),
@@ -209,6 +224,37 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       // They continue after the next start; but this stop was not clean, and the exit code says so.
       if (unfinished.length > 0)
         throw new ReindeerError('internal', `Runs had not ended: ${unfinished.map((run) => run.runId).join(', ')}`);
+    },
+  });
+
+  const batches = new LocalBatchService({
+    store: openStores.batches,
+    surroundings,
+    settings: settings.batches,
+    instanceId: openStores.identity.instanceId,
+    work:
+      agents.batches === undefined
+        ? null
+        : {
+            executor: agents.batches.executor({ runs: runtime.runs, threads: runtime.threads }),
+            files: (thread) => provider.files(thread),
+            runs: runtime.runs,
+            assistantId: [...agents.graphs.keys()][0] ?? '',
+          },
+  });
+  agents.batches?.bind(batches);
+  // Its children are runs: it stops before they do, so that their items go back to the queue.
+  await lifecycle.start({
+    name: 'batches',
+    boundMs: settings.runs.drainMs + BOUND.batchesAfterDrain,
+    start: () => batches.start(),
+    stop: async () => {
+      const left = await batches.stop({
+        drainMs: settings.runs.drainMs,
+        hardMs: settings.runs.drainMs + BOUND.batchesAfterDrain - 1_000,
+      });
+      // They are tried again when their leases are over; but this stop was not clean.
+      if (left.length > 0) throw new ReindeerError('internal', `Batch items had not ended: ${left.join(', ')}`);
     },
   });
 
@@ -237,12 +283,26 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
                 sandboxes: sandboxParts.lifecycle,
               }),
             ),
-          assistants: [...agents.graphs.values()].map(({ assistantId, name, description }) => ({
-            assistantId,
-            name,
-            description,
-          })),
+          assistants: [...agents.graphs.values()]
+            .flatMap((graph) => (graph.internal === true ? [] : graph))
+            .map(({ assistantId, name, description }) => ({
+              assistantId,
+              name,
+              description,
+            })),
           models: agents.models,
+          modules: [
+            (api) =>
+              batchRoutes(api, {
+                batches,
+                threads: runtime.threads,
+                surroundings,
+                heartbeatMs: settings.server.heartbeatMs,
+                stalledMs: 120_000,
+                models: agents.models.map((model) => model.name),
+              }),
+          ],
+          ...(agents.conversation === undefined ? {} : { conversation: agents.conversation }),
           tokenUsage: settings.tokenUsage,
           limits: {
             defaultRecursionLimit: Math.min(100, settings.maxRecursionLimit),
@@ -281,6 +341,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
   return {
     runs: runtime.runs,
     threads: runtime.threads,
+    batches,
     sandboxes: provider,
     sandboxParts,
     stores: openStores,

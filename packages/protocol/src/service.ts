@@ -153,6 +153,24 @@ export interface ThreadService {
     | { readonly outcome: 'busy' | 'not_found' }
     | { readonly outcome: 'invalid'; readonly message: string }
   >;
+  /**
+   * Reads the newest state, lets `change` work out what to write, and writes it, with the thread's only slot held from before the reading until
+   * after the writing: no run and no other edit comes in between. `change` gets the live values and a signal that fires when the
+   * slot is lost; null = nothing to write. `waiting`: the thread waits for a person's answer, which an edit would throw away.
+   */
+  changeState(input: {
+    threadId: string;
+    userId: string;
+    asNode: string;
+    change(state: {
+      readonly values: Readonly<Record<string, unknown>>;
+      readonly signal: AbortSignal;
+    }): Promise<unknown>;
+  }): Promise<
+    | { readonly outcome: 'updated'; readonly checkpoint: StateSnapshot['checkpoint'] }
+    | { readonly outcome: 'unchanged' | 'waiting' | 'busy' | 'not_found' }
+    | { readonly outcome: 'invalid'; readonly message: string }
+  >;
   /** Facts for the message list, oldest first within the page. */
   messages(input: {
     threadId: string;

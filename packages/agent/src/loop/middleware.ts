@@ -32,6 +32,8 @@ export interface HookRuntime {
   readonly signal: AbortSignal | undefined;
   /** Only where a question is being answered: the tools that it was about. */
   readonly asked?: readonly string[];
+  /** Likewise: wall-clock milliseconds until which it may be answered; absent or null = for ever. */
+  readonly askedUntil?: number | null;
 }
 
 /** What `wrapModelCall` sees; the fields and their meaning are LangChain's. */

@@ -74,7 +74,7 @@ export async function reviewNode(loop: Loop, values: Values, config: NodeConfig)
   if (last !== null) work.lend(last.position, copyAiMessage(last.message));
   const found = loop.chain.hooks[jump.stage].findIndex((hook) => hook.name === jump.at);
   // A hook that is no longer there: all of them look again and learn what was asked, which asks once more at worst.
-  const question = { tools: jump.tools ?? [], by: found < 0 ? null : jump.at };
+  const question = { tools: jump.tools ?? [], by: found < 0 ? null : jump.at, until: jump.until ?? null };
   await settleTurn(loop, work, runtimeOf(config), jump.stage, Math.max(0, found), question);
   return work.toUpdate();
 }
@@ -109,7 +109,14 @@ export function runtimeOf(config: NodeConfig): HookRuntime {
 interface Question {
   readonly tools: readonly string[];
   readonly by: string | null;
+  readonly until: number | null;
 }
+
+const asking = (runtime: HookRuntime, { tools, until }: Question): HookRuntime => ({
+  ...runtime,
+  asked: tools,
+  askedUntil: until,
+});
 
 /** Runs hooks from `cursor.at` on, which moves along, so that a caller knows where one stopped. Stops at the first jump. */
 async function runHooks(
@@ -123,7 +130,7 @@ async function runHooks(
     const hook = hooks[cursor.at];
     if (hook === undefined) continue;
     const answers = question !== null && (question.by === null || question.by === hook.name);
-    const { update, jumpTo } = await hook.run(work.values, answers ? { ...runtime, asked: question.tools } : runtime);
+    const { update, jumpTo } = await hook.run(work.values, answers ? asking(runtime, question) : runtime);
     work.apply(update, hook.name);
     if (jumpTo !== null) return jumpTo;
   }
@@ -166,6 +173,7 @@ async function settleTurn(
       stage: current,
       at: loop.chain.hooks[current][cursor.at]?.name ?? '',
       tools: toolsAskedAbout(error),
+      ...expiryOf(error),
     } satisfies Jump);
   }
 }
@@ -177,6 +185,15 @@ function toolsAskedAbout(error: GraphInterrupt): string[] {
     return Array.isArray(requests) ? requests.map((request) => request?.name) : [];
   });
   return [...new Set(names)].filter((name): name is string => typeof name === 'string');
+}
+
+/** The time that a question gives for its answer: counted from here on, however often it is asked again. */
+function expiryOf(error: GraphInterrupt): { until?: number } {
+  for (const { value } of error.interrupts) {
+    const at = Date.parse(String((value as { expires_at?: unknown } | null | undefined)?.expires_at ?? ''));
+    if (!Number.isNaN(at)) return { until: at };
+  }
+  return {};
 }
 
 /** Did the tools of the last step answer for the model (`returnDirect`)? */

@@ -23,6 +23,8 @@ export type Jump =
       readonly stage: 'afterModel' | 'afterAgent';
       readonly at: string;
       readonly tools?: readonly string[];
+      /** Wall-clock milliseconds until which the question may be answered. */
+      readonly until?: number;
     };
 
 export const jumpOf = (state: Readonly<Record<string, unknown>>): Jump | null =>

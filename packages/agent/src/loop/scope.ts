@@ -1,5 +1,6 @@
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import { type AttemptContext, ReindeerError, type Sandbox, type SandboxLeases } from '@reindeer/protocol';
+import type { Skill } from '../skills/library.ts';
 
 /** The key in `configurable` under which hooks and tools find their attempt. The double underscore keeps it out of metadata. */
 export const SCOPE = '__reindeer_scope';
@@ -17,6 +18,8 @@ export class AttemptScope {
   readonly model: BaseChatModel | null;
   /** Tokens that the model takes; null = unknown. */
   readonly contextWindow: number | null;
+  /** The user's skills at the start of the attempt, those that are off among them; null = they could not be read. */
+  readonly skills: readonly Skill[] | null;
   /** Null: this agent has no sandboxes. */
   readonly leases: SandboxLeases | null;
   /** In whose name sandboxes are held: made of the server's own ids, so that nothing in a request can choose it (SQ-13). */
@@ -31,10 +34,12 @@ export class AttemptScope {
     model: BaseChatModel | null = null,
     owner = `run:${attempt.run.runId}:${attempt.attempt}`,
     contextWindow: number | null = null,
+    skills: readonly Skill[] | null = [],
   ) {
     this.attempt = attempt;
     this.model = model;
     this.contextWindow = contextWindow;
+    this.skills = skills;
     this.leases = leases;
     this.owner = owner;
   }

@@ -3,10 +3,13 @@ import { tool } from '@langchain/core/tools';
 import { Command, MemorySaver } from '@langchain/langgraph';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { recordedAttempt, testRun } from '../test-support/fake-attempt.ts';
+import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { drain, fixture } from '../test-support/run-loop.ts';
 import { approvalMiddleware } from './approval.ts';
+
+const ask = (tools: readonly string[], expireAfterMs: number | null = null, clock = testSurroundings().clock) =>
+  approvalMiddleware({ tools, expireAfterMs }, clock);
 
 function setUp(turns: readonly Turn[], tools: readonly string[] = ['bash'], context: Record<string, unknown> = {}) {
   const ran: string[] = [];
@@ -19,7 +22,7 @@ function setUp(turns: readonly Turn[], tools: readonly string[] = ['bash'], cont
       { name, description: name, schema: z.object({ command: z.string() }) },
     );
   const model = new FakeModel(turns);
-  const { start } = fixture({ model, tools: [make('bash'), make('look')], middleware: [approvalMiddleware(tools)] });
+  const { start } = fixture({ model, tools: [make('bash'), make('look')], middleware: [ask(tools)] });
   const saver = new MemorySaver();
   let count = 0;
   const rows = recordedAttempt().rows;
@@ -126,8 +129,8 @@ test('a run may ask for more questions, never for fewer', async () => {
 });
 
 test.each([
-  ['the operator took the tool off the list', [approvalMiddleware([])]],
-  ['approvals stand under another name', [{ ...approvalMiddleware([]), name: 'renamed' }]],
+  ['the operator took the tool off the list', [ask([])]],
+  ['approvals stand under another name', [{ ...ask([]), name: 'renamed' }]],
 ])('a refusal counts although %s after the question', async (_when, later) => {
   const ran: string[] = [];
   const run = tool(({ command }) => ran.push(command) && 'ran', {
@@ -138,7 +141,7 @@ test.each([
   const model = new FakeModel([{ calls: [bash('reboot')] }, done]);
   const saver = new MemorySaver();
   const first = recordedAttempt();
-  const before = fixture({ model, tools: [run], middleware: [approvalMiddleware(['bash'])] });
+  const before = fixture({ model, tools: [run], middleware: [ask(['bash'])] });
   await drain(before.start(saver, first), { messages: [new HumanMessage('go')] }, first);
   const after = fixture({ model, tools: [run], middleware: later as never });
   const second = recordedAttempt({ attempt: 2, rows: first.rows });

@@ -1,5 +1,6 @@
 import { ToolMessage } from '@langchain/core/messages';
 import { interrupt } from '@langchain/langgraph';
+import type { Clock } from '@reindeer/protocol';
 import { copyAiMessage } from '../loop/messages.ts';
 import { defineMiddleware, type HookUpdate, type Middleware, type ToolCall } from '../loop/middleware.ts';
 import { lastAi, pendingCalls, toolMessageId } from '../loop/route.ts';
@@ -12,6 +13,15 @@ const ALL = '*';
 const DECISIONS = ['approve', 'edit', 'reject'] as const;
 const MAX_NAMES = 200;
 
+export interface ApprovalSettings {
+  /** Tools that a person must approve; `*` = all. */
+  readonly tools: readonly string[];
+  /** Milliseconds in which a question may be answered; null = for ever. */
+  readonly expireAfterMs: number | null;
+}
+
+const EXPIRED = 'the time to approve it had run out; ask again if it is still needed';
+
 /** What a person is asked; the shape is that of LangChain's human-in-the-loop middleware, which pages and clients know. */
 interface Question {
   readonly actionRequests: readonly {
@@ -20,6 +30,8 @@ interface Question {
     readonly description: string;
   }[];
   readonly reviewConfigs: readonly { readonly actionName: string; readonly allowedDecisions: typeof DECISIONS }[];
+  /** ISO time after which an answer is taken as a refusal. */
+  readonly expires_at?: string;
   /** What was wrong with the last answer. */
   readonly error?: string;
 }
@@ -36,8 +48,12 @@ type Decision =
  *
  * Each decision counts for its own call: approved and edited ones run, rejected ones are answered with the reason, and the
  * calls keep their places. An answer that does not fit the question is asked for again, with what is wrong.
+ *
+ * A question may expire: an answer that comes later is taken as a refusal, whatever it says, and the model is told why. The time counts from
+ * when the person was first asked and stands in the question as `expires_at`.
  */
-export function approvalMiddleware(tools: readonly string[]): Middleware {
+export function approvalMiddleware(settings: ApprovalSettings, clock: Clock): Middleware {
+  const { tools, expireAfterMs } = settings;
   return defineMiddleware({
     name: APPROVAL,
     afterModel(state, runtime): HookUpdate {
@@ -53,7 +69,13 @@ export function approvalMiddleware(tools: readonly string[]): Middleware {
           (index) => !unreadable.has(calls[index]?.id) && (names.has(ALL) || names.has(calls[index]?.name ?? '')),
         );
       if (open.length === 0) return undefined;
-      const decisions = decisionsOn(open.flatMap((index) => calls[index] ?? []));
+      const until = runtime.askedUntil ?? (expireAfterMs === null ? null : clock.now() + expireAfterMs);
+      const answered = decisionsOn(
+        open.flatMap((index) => calls[index] ?? []),
+        until,
+      );
+      const late = until !== null && clock.now() > until;
+      const decisions = late ? answered.map((): Decision => ({ type: 'reject', message: EXPIRED })) : answered;
       const message = copyAiMessage(last.message);
       const answers: ToolMessage[] = [];
       for (const [place, index] of open.entries()) {
@@ -78,8 +100,9 @@ function asked(value: unknown): string[] {
   return names.filter((name): name is string => typeof name === 'string').slice(0, MAX_NAMES);
 }
 
-function decisionsOn(calls: readonly ToolCall[]): readonly Decision[] {
+function decisionsOn(calls: readonly ToolCall[], until: number | null): readonly Decision[] {
   const question: Question = {
+    ...(until === null ? {} : { expires_at: new Date(until).toISOString() }),
     actionRequests: calls.map(({ name, args }) => ({ name, args, description: `The agent wants to use ${name}.` })),
     reviewConfigs: calls.map(({ name }) => ({ actionName: name, allowedDecisions: DECISIONS })),
   };

@@ -14,9 +14,17 @@ export interface TitleSettings {
   readonly maxCharacters: number;
   /** Asks this model for a title; null = the first words of the user. */
   readonly model: BaseChatModel | null;
+  /** Own question to the model, with `{max_words}`, `{user_msg}` and `{assistant_msg}`; null = the built-in one. */
+  readonly promptTemplate: string | null;
 }
 
-export const DEFAULT_TITLE_SETTINGS: TitleSettings = { enabled: true, maxWords: 6, maxCharacters: 60, model: null };
+export const DEFAULT_TITLE_SETTINGS: TitleSettings = {
+  enabled: true,
+  maxWords: 6,
+  maxCharacters: 60,
+  model: null,
+  promptTemplate: null,
+};
 
 const LOCAL_LIMIT = 50;
 const SHOWN = 500;
@@ -82,10 +90,19 @@ function localTitle(state: State, settings: TitleSettings): string {
 function promptFor(state: State, settings: TitleSettings): string {
   const user = state.messages.find(isGenuineUser);
   const answer = state.messages.findLast((message) => isAi(message) && textOf(message) !== '');
+  const shown = {
+    max_words: String(settings.maxWords),
+    user_msg: (user === undefined ? '' : textOf(user)).slice(0, SHOWN),
+    assistant_msg: (answer === undefined ? '' : textOf(answer)).slice(0, SHOWN),
+  };
+  if (settings.promptTemplate !== null)
+    return settings.promptTemplate.replace(/\{(\w+)\}/g, (whole, name: string) =>
+      Object.hasOwn(shown, name) ? (shown[name as keyof typeof shown] ?? '') : whole,
+    );
   return [
     `Write a title of at most ${settings.maxWords} words for this conversation, in the user's language. Answer the title only.`,
-    `User: ${(user === undefined ? '' : textOf(user)).slice(0, SHOWN)}`,
-    `Assistant: ${(answer === undefined ? '' : textOf(answer)).slice(0, SHOWN)}`,
+    `User: ${shown.user_msg}`,
+    `Assistant: ${shown.assistant_msg}`,
   ].join('\n\n');
 }
 

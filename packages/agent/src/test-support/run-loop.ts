@@ -9,6 +9,7 @@ import { compileGraph, createLoop } from '../loop/loop.ts';
 import type { Middleware } from '../loop/middleware.ts';
 import { AttemptScope } from '../loop/scope.ts';
 import { threadChannels } from '../loop/thread-channels.ts';
+import type { Skill } from '../skills/library.ts';
 import { type RecordedAttempt, recordedAttempt, testSurroundings } from './fake-attempt.ts';
 
 export interface LoopFixture {
@@ -18,6 +19,8 @@ export interface LoopFixture {
   readonly systemPrompt?: string;
   readonly sandboxes?: SandboxProvider;
   readonly maxCharacters?: number;
+  /** null = they could not be read. */
+  readonly skills?: readonly Skill[] | null;
 }
 
 /** A loop over a fixed model; `start` gives one attempt's graph. */
@@ -35,7 +38,13 @@ export function fixture(options: LoopFixture) {
   const compiled = compileGraph(loop, 'test');
   const leases = options.sandboxes === undefined ? null : new SharedLeases(options.sandboxes, surroundings.logger);
   const start = (saver: BaseCheckpointSaver, attempt: RecordedAttempt = recordedAttempt()): Graph =>
-    agentGraph({ loop, compiled, saver, scope: new AttemptScope(attempt, leases), surroundings });
+    agentGraph({
+      loop,
+      compiled,
+      saver,
+      scope: new AttemptScope(attempt, leases, null, undefined, null, options.skills),
+      surroundings,
+    });
   return { loop, compiled, start, surroundings };
 }
 

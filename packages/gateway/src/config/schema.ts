@@ -55,6 +55,108 @@ const tokenBudget = section({
     .optional(),
 });
 
+const share = z
+  .number({ error: 'must be a number from 0 to 1' })
+  .min(0, 'must be from 0 to 1')
+  .max(1, 'must be from 0 to 1');
+const names = z.array(text, { error: 'must be a list of names' });
+/** `{type: tokens | messages | fraction, value}`; a fraction is a share of the model's context window. */
+const contextSize = section({
+  type: oneOf(['tokens', 'messages', 'fraction']),
+  value: z.number({ error: 'must be a number' }).positive('must be more than 0'),
+}).refine(({ type, value }) => type !== 'fraction' || value <= 1, {
+  error: 'value: must be from 0 to 1 for a fraction',
+});
+const frequency = section({
+  warn: count('calls', 1, 100_000),
+  hard_limit: count('calls', 1, 100_000),
+}).refine(({ warn, hard_limit }) => hard_limit >= warn, { error: 'hard_limit must not be lower than warn' });
+
+/** What keeps long work alive; each key is the reference's. */
+const safeguardSections = {
+  tool_output: section({
+    enabled: yes.optional(),
+    externalize_min_chars: count('characters', 1, 100_000_000).optional(),
+    preview_head_chars: count('characters', 0, 1_000_000).optional(),
+    preview_tail_chars: count('characters', 0, 1_000_000).optional(),
+    fallback_max_chars: count('characters; 0 = no limit', 0, 100_000_000).optional(),
+    fallback_head_chars: count('characters', 0, 100_000_000).optional(),
+    fallback_tail_chars: count('characters', 0, 100_000_000).optional(),
+    storage_subdir: text.optional(),
+    exempt_tools: names.optional(),
+    tool_overrides: z
+      .record(z.string(), count('characters; 0 = never to a file', 0, 100_000_000), {
+        error: 'must be a list of tool: characters',
+      })
+      .optional(),
+  }).optional(),
+  summarization: section({
+    enabled: yes.optional(),
+    model_name: text.nullish(),
+    trigger: z
+      .union([contextSize, z.array(contextSize)], { error: 'must be {type, value} or a list of them' })
+      .nullish(),
+    keep: contextSize.optional(),
+    trim_tokens_to_summarize: count('tokens', 100, 10_000_000).nullish(),
+    summary_prompt: text.nullish(),
+    skill_file_read_tool_names: names.optional(),
+  }).optional(),
+  loop_detection: section({
+    enabled: yes.optional(),
+    warn_threshold: count('repeats', 1, 1_000).optional(),
+    hard_limit: count('repeats', 2, 1_000).optional(),
+    window_size: count('messages', 2, 10_000).optional(),
+    max_tracked_threads: count('threads', 1, 1_000_000).optional(),
+    tool_freq_warn: count('calls', 1, 100_000).optional(),
+    tool_freq_hard_limit: count('calls', 1, 100_000).optional(),
+    tool_freq_overrides: z.record(z.string(), frequency, { error: 'must be a list of tool: limits' }).optional(),
+  })
+    .refine(({ warn_threshold = 3, hard_limit = 5 }) => hard_limit >= warn_threshold, {
+      error: 'hard_limit must not be lower than warn_threshold',
+    })
+    .optional(),
+  token_budget: section({
+    enabled: yes.optional(),
+    max_tokens: count('tokens of one run', 1_000, 1_000_000_000).optional(),
+    max_input_tokens: count('tokens', 1, 1_000_000_000).nullish(),
+    max_output_tokens: count('tokens', 1, 1_000_000_000).nullish(),
+    warn_threshold: share.optional(),
+    hard_stop_threshold: share.optional(),
+  }).optional(),
+  circuit_breaker: section({
+    failure_threshold: count('failures in a row; 0 = never', 0, 1_000).optional(),
+    recovery_timeout_sec: seconds(0, 86_400).optional(),
+  }).optional(),
+  llm_call: section({
+    retry_max_attempts: count('tries', 1, 20).optional(),
+    retry_base_delay_ms: count('milliseconds', 1, 600_000).optional(),
+    retry_cap_delay_ms: count('milliseconds', 1, 600_000).optional(),
+    burst_retry_base_delay_ms: count('milliseconds', 1, 600_000).optional(),
+  }).optional(),
+  safety_finish_reason: section({
+    enabled: yes.optional(),
+    detectors: z
+      .array(oneOf(['openai', 'anthropic', 'gemini']))
+      .min(1, 'must name at least one')
+      .nullish(),
+  }).optional(),
+  read_before_write: section({ enabled: yes.optional() }).optional(),
+  guardrails: section({
+    enabled: yes.optional(),
+    fail_closed: yes.optional(),
+    passport: text.nullish(),
+    provider: section({
+      use: text.min(1, 'must not be empty'),
+      config: section({ allowed_tools: names.nullish(), denied_tools: names.nullish() }).nullish(),
+    }).nullish(),
+  }).optional(),
+  suggestions: section({
+    enabled: yes.optional(),
+    max_suggestions: count('questions', 1, 5).optional(),
+    model_name: text.nullish(),
+  }).optional(),
+};
+
 /** What can be set for each kind of sub-agent. */
 const subagentKeys = {
   timeout_seconds: seconds(1, 86_400).nullish(),
@@ -149,6 +251,20 @@ export const configSchema = section({
     pool_size: count('connections', 1, 1000).optional(),
     instance_id: text.nullish(),
   }).optional(),
+  subagent_batches: section({
+    enabled: yes.optional(),
+    poll_interval_seconds: seconds(0.1, 60).optional(),
+    lease_seconds: seconds(10, 3_600).optional(),
+    max_items: count('items of one batch', 1, 100_000).optional(),
+    default_max_live_items: count('open items of one batch', 1, 10_000).optional(),
+    max_live_items: count('open items of one batch', 1, 10_000).optional(),
+    default_max_running_items: count('items of one batch at work at once', 1, 1_024).optional(),
+    max_running_items: count('items of one batch at work at once', 1, 1_024).optional(),
+    max_running_per_instance: count('items at work at once in this process', 1, 1_024).optional(),
+    max_attempts: count('attempts of one item', 1, 10).optional(),
+    max_result_chars: count('characters of a stored result', 1_000, 1_000_000).optional(),
+    result_preview_chars: count('characters of a preview', 100, 10_000).optional(),
+  }).optional(),
   subagents: section({
     timeout_seconds: seconds(1, 86_400).nullish(),
     max_turns: count('model calls', 1, 10_000).nullish(),
@@ -173,11 +289,13 @@ export const configSchema = section({
       )
       .nullish(),
   }).optional(),
+  ...safeguardSections,
   title: section({
     enabled: yes.optional(),
     max_words: count('words', 1, 100).optional(),
     max_chars: count('characters', 1, 1000).optional(),
     model_name: text.nullish(),
+    prompt_template: text.nullish(),
   }).optional(),
   server: section({
     host: text.optional(),
@@ -193,10 +311,12 @@ export const configSchema = section({
   }).optional(),
   approvals: section({
     tools: z.array(text, { error: 'must be a list of tool names; "*" stands for every tool' }).optional(),
+    expire_after_seconds: seconds(1, 31_536_000).nullish(),
   }).optional(),
   runs: section({
     crash_policy: oneOf(['resume', 'error']).optional(),
     max_active: count('runs at once', 1, 100_000).optional(),
+    max_queued: count('waiting runs per thread', 0, 1000).optional(),
     timeout: seconds(1, 604_800).nullish(),
     drain_timeout: seconds(0, 3600).optional(),
   }).optional(),
@@ -208,20 +328,13 @@ export type ModelEntry = z.output<typeof modelSchema>;
 /** Sections of the reference that this version reads over: known, so no spelling mistake, and without effect yet. */
 export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'logging',
-  'token_budget',
   'tool_search',
-  'tool_output',
-  'suggestions',
   'input_polish',
-  'loop_detection',
   'tool_progress',
-  'read_before_write',
-  'safety_finish_reason',
   'acp_agents',
   'skills',
   'skill_scan',
   'skill_evolution',
-  'summarization',
   'memory',
   'agents_api',
   'agent_storage',
@@ -232,10 +345,7 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'dedupe_storage',
   'channel_connections',
   'channels',
-  'guardrails',
   'authorization',
-  'circuit_breaker',
-  'llm_call',
   'auth',
   'extensions',
   'plugins',
@@ -246,6 +356,5 @@ export const KEYS_WITHOUT_EFFECT: Readonly<Record<string, readonly string[]>> = 
   sandbox: ['thread_data_mounts', 'provisioner_url', 'provisioner_api_key', 'auto_start'],
   uploads: ['auto_convert_documents', 'pdf_converter'],
   database: ['echo_sql', 'pool_recycle'],
-  title: ['prompt_template'],
+  llm_call: ['max_concurrent_calls'],
 };
-    max_queued: count('waiting runs per thread', 0, 1000).optional(),

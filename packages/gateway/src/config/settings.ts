@@ -2,11 +2,14 @@ import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import type { SubagentSettings } from '@reindeer/agent';
 import { ReindeerError } from '@reindeer/protocol';
+import type { BatchSettings } from '@reindeer/runtime';
 import { type OwnershipSettings, resolveOwnership } from '@reindeer/sandbox';
 import { isLoopbackName } from '../http/guards.ts';
 import { didYouMean } from '../nearest.ts';
+import { batchesOf } from './batches.ts';
 import type { LoadedConfig } from './load.ts';
 import { modelsOf } from './models.ts';
+import { type AgentSettings, agentSettingsOf } from './safeguards.ts';
 import type { ConfigFile, ModelEntry } from './schema.ts';
 import { subagentsOf } from './subagents.ts';
 import { type ToolSettings, toolsOf } from './tools.ts';
@@ -34,6 +37,10 @@ export interface Settings {
   readonly sandboxOwnership: OwnershipSettings;
   readonly title: NonNullable<ConfigFile['title']>;
   readonly subagents: SubagentSettings;
+  /** Batches of work for sub-agents. */
+  readonly batches: BatchSettings;
+  /** Retries, limits and services of the agent. */
+  readonly agent: AgentSettings;
   /** Which sandbox and web tools there are. */
   readonly tools: ToolSettings;
   /** Tools that a person must approve before each call; `*` = every tool. */
@@ -44,11 +51,11 @@ export interface Settings {
   readonly runs: {
     readonly crashPolicy: 'resume' | 'error';
     readonly maxActive: number | null;
+    /** Runs that may wait on one thread; null = the runtime's default. */
+    readonly maxQueued: number | null;
     readonly timeoutMs: number | null;
     /** How long a process keeps a run without confirming it, and what others wait on top: the budget for differences of clocks. */
     readonly leaseMs: number;
-    /** Runs that may wait on one thread; null = the runtime's default. */
-    readonly maxQueued: number | null;
     readonly graceMs: number;
     /** How long active runs may go on after a stop was asked for. */
     readonly drainMs: number;
@@ -152,6 +159,8 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     sandboxOwnership: ownershipOf(loaded, provider),
     title: config.title ?? {},
     subagents: subagentsOf(config.subagents),
+    batches: batchesOf(config.subagent_batches ?? undefined),
+    agent: agentSettingsOf(config),
     tools: toolsOf(config),
     approvals: config.approvals?.tools ?? [],
     uploads: {
@@ -164,11 +173,11 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     runs: {
       crashPolicy: config.runs?.crash_policy ?? 'resume',
       maxActive: config.runs?.max_active ?? null,
+      maxQueued: config.runs?.max_queued ?? null,
       timeoutMs: config.runs?.timeout == null ? null : config.runs.timeout * 1000,
       leaseMs: (config.run_ownership?.lease_seconds ?? 12) * 1000,
       graceMs: (config.run_ownership?.grace_seconds ?? 3) * 1000,
       drainMs: (config.runs?.drain_timeout ?? 10) * 1000,
-      maxQueued: config.runs?.max_queued ?? null,
     },
     server,
   };

@@ -4,6 +4,7 @@ import type { ContentfulStatusCode } from 'hono/utils/http-status';
 import { METRICS_TYPE } from '../metrics/text.ts';
 import { didYouMean } from '../nearest.ts';
 import { artifactRoutes } from './artifacts.ts';
+import { conversationRoutes } from './conversation.ts';
 import { errorAnswer } from './errors.ts';
 import { API_POLICY, contentTypeGuard, hostGuard, originGuard, SECURITY_HEADERS, tokenGuard } from './guards.ts';
 import { assistantRoutes, metaRoutes } from './meta.ts';
@@ -43,6 +44,7 @@ export function createApp(parts: HttpParts): OpenAPIHono<Environment> {
   metaRoutes(api, parts);
   assistantRoutes(api, parts);
   threadRoutes(api, parts);
+  conversationRoutes(api, parts);
   runRoutes(api, parts);
   uploadRoutes(api, parts);
   artifactRoutes(api, parts);

@@ -6,6 +6,7 @@ import type {
   Surroundings,
   ThreadService,
 } from '@reindeer/protocol';
+import type { Conversation } from '../conversation.ts';
 import type { GuardSettings } from './guards.ts';
 import type { Page } from './page.ts';
 import type { Api } from './route.ts';
@@ -57,6 +58,8 @@ export interface HttpParts {
   readonly modules?: readonly ((api: Api) => void)[];
   readonly assistants: readonly Assistant[];
   readonly models: readonly ModelView[];
+  /** Compaction and suggestions; absent = this server has none. */
+  readonly conversation?: Conversation;
   /** May pages show token counts? */
   readonly tokenUsage: boolean;
   readonly limits: RunLimits;

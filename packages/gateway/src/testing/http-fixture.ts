@@ -163,9 +163,7 @@ export class FakeThreads implements ThreadService {
         return { outcome: 'updated', checkpoint: makeState(input.threadId, 'c9').checkpoint };
     }
   }
-  async changeState(
-    input: Parameters<ThreadService['changeState']>[0],
-  ): ReturnType<ThreadService['changeState']> {
+  async changeState(input: Parameters<ThreadService['changeState']>[0]): ReturnType<ThreadService['changeState']> {
     if ((await this.get(input)) === null) return { outcome: 'not_found' };
     if (this.updateOutcome === 'busy') return { outcome: 'busy' };
     const [newest] = this.states.get(input.threadId) ?? [];

@@ -150,6 +150,24 @@ export class LocalThreadService implements ThreadService {
     return result.outcome === 'done' ? result.value : { outcome: result.outcome };
   }
 
+  async changeState(input: Parameters<ThreadService['changeState']>[0]): ReturnType<ThreadService['changeState']> {
+    const { threadId, userId, asNode, change } = input;
+    if ((await this.get(input)) === null) return { outcome: 'not_found' };
+    const result = await this.#reservations.reserve(
+      { threadId, userId, kind: 'checkpoint_write', assistantId: this.#anyAssistant() },
+      async ({ fence, signal }): ReturnType<ThreadService['changeState']> => {
+        const graph = await this.#graph({ threadId, userId }, fence);
+        const { values, tasks } = await graph.getState(configAt(threadId, null));
+        if (tasks.some((task) => task.interrupts.length > 0)) return { outcome: 'waiting' };
+        const update = await change({ values, signal });
+        signal.throwIfAborted();
+        if (update === null || update === undefined) return { outcome: 'unchanged' };
+        return updated(threadId, () => graph.updateState(configAt(threadId, null), update, asNode));
+      },
+    );
+    return result.outcome === 'done' ? result.value : { outcome: result.outcome };
+  }
+
   async messages(input: {
     threadId: string;
     userId: string;
@@ -200,22 +218,7 @@ export class LocalThreadService implements ThreadService {
       const there = await this.#parts.stores.checkpoints.load({ threadId, ns: '', checkpointId });
       if (there === null) return { outcome: 'not_found' };
     }
-    try {
-      const config = await graph.updateState(configAt(threadId, checkpointId), values, asNode ?? undefined);
-      return {
-        outcome: 'updated',
-        checkpoint: {
-          thread_id: threadId,
-          checkpoint_ns: '',
-          checkpoint_id: String(config.configurable.checkpoint_id ?? ''),
-          checkpoint_map: null,
-        },
-      };
-    } catch (error) {
-      // The store's own faults stay faults; what the graph refuses is the caller's to correct.
-      if (ReindeerError.is(error) && error.code !== 'validation_failed') throw error;
-      return { outcome: 'invalid', message: error instanceof Error ? error.message : String(error) };
-    }
+    return updated(threadId, () => graph.updateState(configAt(threadId, checkpointId), values, asNode ?? undefined));
   }
 
   /** The graph that wrote the thread last, or the first one that this server has. */
@@ -230,6 +233,31 @@ export class LocalThreadService implements ThreadService {
 
   #anyAssistant(): string {
     return [...this.#parts.graphs.keys()][0] ?? '';
+  }
+}
+
+async function updated(
+  threadId: string,
+  update: () => Promise<GraphConfig>,
+): Promise<
+  | { readonly outcome: 'updated'; readonly checkpoint: StateSnapshot['checkpoint'] }
+  | { readonly outcome: 'invalid'; readonly message: string }
+> {
+  try {
+    const config = await update();
+    return {
+      outcome: 'updated',
+      checkpoint: {
+        thread_id: threadId,
+        checkpoint_ns: '',
+        checkpoint_id: String(config.configurable.checkpoint_id ?? ''),
+        checkpoint_map: null,
+      },
+    };
+  } catch (error) {
+    // The store's own faults stay faults; what the graph refuses is the caller's to correct.
+    if (ReindeerError.is(error) && error.code !== 'validation_failed') throw error;
+    return { outcome: 'invalid', message: error instanceof Error ? error.message : String(error) };
   }
 }
 

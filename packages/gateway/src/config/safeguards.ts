@@ -1,0 +1,139 @@
+import {
+  allowlistProvider,
+  type CompactionTrigger,
+  DEFAULT_CIRCUIT_BREAKER,
+  DEFAULT_LLM_CALL,
+  DEFAULT_SAFEGUARDS,
+  type LlmCallSettings,
+  type SafeguardSettings,
+} from '@reindeer/agent';
+import { ReindeerError } from '@reindeer/protocol';
+import { didYouMean } from '../nearest.ts';
+import type { ConfigFile } from './schema.ts';
+
+/** What the file says of the agent's safe-guards, with defaults; models are named and not made yet. */
+export interface AgentSettings {
+  readonly llmCall: LlmCallSettings;
+  readonly safeguards: SafeguardSettings;
+  /** Writes summaries; null = the model of the run. */
+  readonly summaryModel: string | null;
+  readonly approvalExpiryMs: number | null;
+  readonly suggestions: { readonly enabled: boolean; readonly most: number; readonly model: string | null };
+}
+
+/** Names of guardrail providers; class paths of files that are carried over end in one of the others. */
+const ALLOWLIST: readonly string[] = ['allowlist', 'AllowlistProvider'];
+
+/** @throws ReindeerError `configuration` for an unknown guardrail provider */
+export function agentSettingsOf(config: ConfigFile): AgentSettings {
+  const { toolOutput, summarization, durableContext, loopDetection, tokenBudget, safetyFinish } = DEFAULT_SAFEGUARDS;
+  const output = config.tool_output ?? {};
+  const summary = config.summarization ?? {};
+  const loop = config.loop_detection ?? {};
+  const budget = config.token_budget ?? {};
+  const safety = config.safety_finish_reason ?? {};
+  const circuit = config.circuit_breaker ?? {};
+  const call = config.llm_call ?? {};
+  const expiry = config.approvals?.expire_after_seconds ?? null;
+  return {
+    llmCall: {
+      ...DEFAULT_LLM_CALL,
+      retryMaxAttempts: call.retry_max_attempts ?? DEFAULT_LLM_CALL.retryMaxAttempts,
+      retryBaseDelayMs: call.retry_base_delay_ms ?? DEFAULT_LLM_CALL.retryBaseDelayMs,
+      retryCapDelayMs: call.retry_cap_delay_ms ?? DEFAULT_LLM_CALL.retryCapDelayMs,
+      burstRetryBaseDelayMs: call.burst_retry_base_delay_ms ?? DEFAULT_LLM_CALL.burstRetryBaseDelayMs,
+      circuitBreaker: {
+        failureThreshold: circuit.failure_threshold ?? DEFAULT_CIRCUIT_BREAKER.failureThreshold,
+        recoveryTimeoutMs:
+          circuit.recovery_timeout_sec === undefined
+            ? DEFAULT_CIRCUIT_BREAKER.recoveryTimeoutMs
+            : circuit.recovery_timeout_sec * 1000,
+      },
+    },
+    safeguards: {
+      ...DEFAULT_SAFEGUARDS,
+      toolOutput: {
+        enabled: output.enabled ?? toolOutput.enabled,
+        externalizeMinCharacters: output.externalize_min_chars ?? toolOutput.externalizeMinCharacters,
+        previewHeadCharacters: output.preview_head_chars ?? toolOutput.previewHeadCharacters,
+        previewTailCharacters: output.preview_tail_chars ?? toolOutput.previewTailCharacters,
+        fallbackMaxCharacters: output.fallback_max_chars ?? toolOutput.fallbackMaxCharacters,
+        fallbackHeadCharacters: output.fallback_head_chars ?? toolOutput.fallbackHeadCharacters,
+        fallbackTailCharacters: output.fallback_tail_chars ?? toolOutput.fallbackTailCharacters,
+        storageSubfolder: output.storage_subdir ?? toolOutput.storageSubfolder,
+        exemptTools: output.exempt_tools ?? toolOutput.exemptTools,
+        toolOverrides: output.tool_overrides ?? toolOutput.toolOverrides,
+      },
+      summarization: {
+        ...summarization,
+        enabled: summary.enabled ?? summarization.enabled,
+        triggers: summary.trigger == null ? summarization.triggers : listOf<CompactionTrigger>(summary.trigger),
+        keep: summary.keep ?? summarization.keep,
+        trimTokens: summary.trim_tokens_to_summarize ?? summarization.trimTokens,
+        prompt: summary.summary_prompt ?? null,
+      },
+      durableContext: {
+        ...durableContext,
+        skillFileReadTools: summary.skill_file_read_tool_names ?? durableContext.skillFileReadTools,
+      },
+      loopDetection: {
+        enabled: loop.enabled ?? loopDetection.enabled,
+        warnThreshold: loop.warn_threshold ?? loopDetection.warnThreshold,
+        hardLimit: loop.hard_limit ?? loopDetection.hardLimit,
+        windowSize: loop.window_size ?? loopDetection.windowSize,
+        toolFreqWarn: loop.tool_freq_warn ?? loopDetection.toolFreqWarn,
+        toolFreqHardLimit: loop.tool_freq_hard_limit ?? loopDetection.toolFreqHardLimit,
+        toolFreqOverrides: Object.fromEntries(
+          Object.entries(loop.tool_freq_overrides ?? {}).map(([tool, limits]) => [
+            tool,
+            { warn: limits.warn, hardLimit: limits.hard_limit },
+          ]),
+        ),
+      },
+      tokenBudget: {
+        enabled: budget.enabled ?? tokenBudget.enabled,
+        maxTokens: budget.max_tokens ?? tokenBudget.maxTokens,
+        maxInputTokens: budget.max_input_tokens ?? null,
+        maxOutputTokens: budget.max_output_tokens ?? null,
+        warnThreshold: budget.warn_threshold ?? tokenBudget.warnThreshold,
+        hardStopThreshold: budget.hard_stop_threshold ?? tokenBudget.hardStopThreshold,
+      },
+      safetyFinish: {
+        enabled: safety.enabled ?? safetyFinish.enabled,
+        detectors: safety.detectors ?? null,
+      },
+      readBeforeWrite: config.read_before_write?.enabled ?? true,
+      guardrails: guardrailsOf(config.guardrails),
+    },
+    summaryModel: summary.model_name ?? null,
+    approvalExpiryMs: expiry === null ? null : expiry * 1000,
+    suggestions: {
+      enabled: config.suggestions?.enabled ?? true,
+      most: config.suggestions?.max_suggestions ?? 3,
+      model: config.suggestions?.model_name ?? null,
+    },
+  };
+}
+
+const listOf = <T>(value: T | readonly T[]): readonly T[] =>
+  Array.isArray(value) ? (value as readonly T[]) : [value as T];
+
+function guardrailsOf(section: ConfigFile['guardrails']): SafeguardSettings['guardrails'] {
+  const failClosed = section?.fail_closed ?? true;
+  const passport = section?.passport ?? null;
+  if (section?.enabled !== true) return { provider: null, failClosed, passport };
+  const { provider } = section;
+  if (provider == null)
+    throw new ReindeerError(
+      'configuration',
+      'guardrails.enabled is true, but guardrails.provider is missing. Set provider.use to allowlist, or enabled to false.',
+    );
+  const last = provider.use.split(/[:./]/).at(-1) ?? '';
+  if (!ALLOWLIST.includes(provider.use) && !ALLOWLIST.includes(last))
+    throw new ReindeerError(
+      'configuration',
+      `guardrails.provider.use: there is no guardrail provider "${provider.use}" in this version.${didYouMean(provider.use, ALLOWLIST)} Use allowlist.`,
+    );
+  const { allowed_tools: allowed, denied_tools: denied } = provider.config ?? {};
+  return { provider: allowlistProvider({ allowed: allowed ?? null, denied: denied ?? [] }), failClosed, passport };
+}
