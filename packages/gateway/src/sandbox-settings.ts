@@ -1,4 +1,4 @@
-import type { ContainerSettings, LifecycleSettings, SandboxSettings } from '@reindeer/sandbox';
+import { type ContainerSettings, type LifecycleSettings, leaseTtlMs, type SandboxSettings } from '@reindeer/sandbox';
 import type { Settings } from './config/settings.ts';
 
 /** What the operator set below `sandbox:`, in the provider's own spelling and units. */
@@ -55,6 +55,15 @@ export function containerSettings({ sandbox }: Settings): Partial<ContainerSetti
   };
 }
 
+const LONGEST_SWEEP_MS = 60_000;
+const SHORTEST_SWEEP_MS = 500;
+
+/** Often enough that an orphan is seen twice within a lease, and an idle sandbox goes within half a timeout more. */
+function sweepMs(leaseMs: number, idleMs: number | undefined): number {
+  const half = Math.min(leaseMs, idleMs === undefined || idleMs === 0 ? leaseMs : idleMs) / 2;
+  return Math.min(LONGEST_SWEEP_MS, Math.max(SHORTEST_SWEEP_MS, half));
+}
+
 /** The same for sandboxes that live between turns: when they are stopped, how many there may be, how long a lease lives. */
 export function sandboxLifecycleSettings({ sandbox, sandboxOwnership }: Settings): Partial<LifecycleSettings> {
   const defined = <K extends string, V>(key: K, value: V | undefined) => (value === undefined ? {} : { [key]: value });
@@ -68,5 +77,6 @@ export function sandboxLifecycleSettings({ sandbox, sandboxOwnership }: Settings
     ...defined('acquireTimeoutMs', milliseconds(sandbox.acquire_timeout)),
     ...defined('burstLimit', sandbox.burst_limit),
     memoryReserveBytes: sandbox.memory_reserve ?? MEMORY_RESERVE,
+    sweepMs: sweepMs(leaseTtlMs(sandboxOwnership), milliseconds(sandbox.idle_timeout)),
   };
 }
