@@ -60,6 +60,20 @@ async function buildServer(): Promise<void> {
   await writeFile(join(dist, 'server/package.json'), '{"type":"module"}\n');
 }
 
+/** The server in a sandbox: one file without dependencies, for `images/sandbox/Dockerfile`. */
+async function buildSandboxServer(): Promise<void> {
+  const { rolldown } = await import('rolldown');
+  const bundle = await rolldown({
+    input: join(root, 'packages/sandbox/src/server/main.ts'),
+    platform: 'node',
+    cwd: root,
+    logLevel: 'warn',
+    treeshake: true,
+  });
+  await bundle.write({ file: join(dist, 'sandbox/server.mjs'), format: 'esm', codeSplitting: false });
+  await bundle.close();
+}
+
 async function buildPage(): Promise<void> {
   const { build } = await import('vite');
   await build({
@@ -79,7 +93,7 @@ if (values.force !== true && (await readFile(stamp, 'utf8').catch(() => '')) ===
   process.stderr.write('· building …\n');
   await rm(dist, { recursive: true, force: true });
   await mkdir(dist, { recursive: true });
-  await Promise.all([buildServer(), buildPage()]);
+  await Promise.all([buildServer(), buildSandboxServer(), buildPage()]);
   await copyFile(join(root, 'LICENSE'), join(dist, 'LICENSE'));
   await writeFile(stamp, now);
   process.stdout.write(`built dist in ${((performance.now() - begun) / 1000).toFixed(1)} s\n`);
