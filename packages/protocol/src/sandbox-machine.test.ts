@@ -55,7 +55,7 @@ const anyEvent: fc.Arbitrary<SandboxEvent> = fc.oneof(
     ),
   }),
   fc.constant<SandboxEvent>({ type: 'untrack' }),
-  fc.constant<SandboxEvent>({ type: 'teardown-ended' }),
+  fc.record({ type: fc.constant('teardown-ended' as const), epoch: fc.integer({ min: 10, max: 19 }) }),
   fc.record({ type: fc.constant('forget' as const), epoch: fc.option(fc.integer({ min: 0, max: 9 })) }),
   fc.record({ type: fc.constant('seen' as const), info: anyInfo, owned: fc.boolean(), now: anyTime }),
   fc.constant<SandboxEvent>({ type: 'vanished' }),
@@ -100,7 +100,7 @@ test('a reserved sandbox is given to nobody and forgotten by nobody', verifies('
     expect(refusal(reserved, { type: 'forget', epoch: null })).toBe('reserved');
     expect(refusal(reserved, tracked)).toBe('reserved');
     expect(refusal(changed(reserved, { type: 'untrack' }), { type: 'adopt', info, now: 3 })).toBe('reserved');
-    expect(isQuiet(changed(reserved, { type: 'untrack' }, { type: 'teardown-ended' }))).toBe(true);
+    expect(isQuiet(changed(reserved, { type: 'untrack' }, { type: 'teardown-ended', epoch: 9 }))).toBe(true);
   }
 });
 

@@ -9,7 +9,8 @@ import type { SandboxIdentity, SandboxInfo } from './sandbox-backend.ts';
  *
  * Three marks lie across the phases. `reserved`: this instance is stopping the container; nothing may promote, track, adopt or forget it.
  * `publishing`: ownership is being published right now; set *before* the round trip, since the store may say "ours" before the answer
- * arrives. `epoch`: a new number after each successful publication; a verdict that was reached under an older one is void.
+ * arrives. `epoch`: a new number after each successful publication, and after each stop that
+ * left the container; a verdict that was reached under an older one is void.
  */
 export interface SandboxState {
   readonly phase: 'absent' | 'active' | 'warm';
@@ -23,7 +24,7 @@ export interface SandboxState {
   readonly parkedAt: number;
   readonly reserved: boolean;
   readonly publishing: number;
-  /** 0 = never published by this instance since it was last absent. */
+  /** 0 = neither published nor nearly stopped by this instance since it was last absent. */
   readonly epoch: number;
   /** Foreground commands that run right now: use, however long they take. */
   readonly commands: number;
@@ -82,7 +83,8 @@ export type SandboxEvent =
   | { readonly type: 'reserve'; readonly condition: ReserveCondition }
   /** The holder of the reservation takes the entry out of all maps. */
   | { readonly type: 'untrack' }
-  | { readonly type: 'teardown-ended' }
+  /** `epoch`: a number never used before, so that a verdict about the marker of this very stop is void. */
+  | { readonly type: 'teardown-ended'; readonly epoch: number }
   /** The lease is lost. `epoch`: the one under which the verdict was reached; null = without such a bound. */
   | { readonly type: 'forget'; readonly epoch: number | null }
   /** Reconciliation looked at an untracked running container. */
@@ -163,7 +165,7 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
       if (!state.reserved) return refused('condition');
       return state.phase === 'absent' ? refused('phase') : changed(gone);
     case 'teardown-ended':
-      return changed({ reserved: false });
+      return changed({ reserved: false, epoch: state.phase === 'absent' ? 0 : event.epoch });
     case 'forget':
       if (state.phase === 'absent') return refused('phase');
       if (state.reserved) return refused('reserved');

@@ -70,3 +70,22 @@ test.each(['a store that answers again', 'a marker that has run out'] as const)(
     expect([engine.stopped, await store.target.owner('x')]).toEqual([['x'], null]);
   },
 );
+
+test('a verdict about the marker of a stop that failed is void after it', verifies('SB-33', 'SB-62'), async () => {
+  const { stops, store, backend, maintenance, surroundings, table, active } = coreScene();
+  const info = await active('x');
+  table.apply('x', { type: 'park', now: table.now });
+  surroundings.clock.skip(1);
+  const stop = backend.hold('stop', 'before');
+  const stopping = stops.destroyWarm('x', info, { kind: 'warm', info });
+  await stop.reached;
+  // The store answers "lost": it sees the marker of this very stop.
+  const verdict = store.hold('renew', 'after');
+  const renewing = maintenance.renew();
+  await verdict.reached;
+  stop.fail(new Error('the engine could not'));
+  expect(await stopping).toBe('failed');
+  verdict.open();
+  await renewing;
+  expect(table.state('x').phase).toBe('warm');
+});

@@ -138,7 +138,7 @@ export class Stops {
     try {
       return await body();
     } finally {
-      table.apply(id, { type: 'teardown-ended' });
+      table.apply(id, { type: 'teardown-ended', epoch: table.nextEpoch() });
       this.#endings.delete(id);
       ending.resolve();
     }

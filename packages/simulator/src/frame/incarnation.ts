@@ -1,5 +1,5 @@
 import type { Clock, Surroundings } from '@reindeer/protocol';
-import { NO_LOG, NO_PROBE, ReindeerError } from '@reindeer/protocol';
+import { NO_LOG, NO_PROBE, type Probe, ReindeerError } from '@reindeer/protocol';
 import type { SeededRandom } from '@reindeer/testkit';
 import { TEST_EPOCH } from '@reindeer/testkit';
 import type { Scheduled, Scheduler } from './scheduler.ts';
@@ -71,6 +71,8 @@ export class Incarnation {
     fate: (request: Omit<Request, 'fate'>) => Fate;
     serve: Serve;
     wallOffset: number;
+    /** Where the product may be held up; nowhere by default. */
+    probe?: Probe;
     /** Calls that only loops of the product make: none may follow its stop. */
     isBeat?: (method: string) => boolean;
     /** Called when an answer reaches this process, right before the product learns it. */
@@ -88,7 +90,7 @@ export class Incarnation {
     this.#failed = parts.failed ?? (() => {});
     this.#isBeat = parts.isBeat ?? (() => false);
     this.#died.promise.catch(() => {});
-    this.surroundings = { clock: this.#clock(), random: parts.random, probe: NO_PROBE, logger: NO_LOG };
+    this.surroundings = { clock: this.#clock(), random: parts.random, probe: parts.probe ?? NO_PROBE, logger: NO_LOG };
   }
 
   get alive(): boolean {

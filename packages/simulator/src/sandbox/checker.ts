@@ -19,6 +19,10 @@ export interface Watched {
   readonly calmSince: number;
   /** Value of a key as this process's store holds it. */
   value(id: string): OwnershipValue;
+  /** How many more sandboxes it may have before it gives up idle ones. */
+  readonly room: number;
+  /** How it keeps an id; null = not. */
+  phase(id: string): 'active' | 'warm' | null;
 }
 
 /** A call that has just left its process. */
@@ -38,6 +42,7 @@ export interface CheckerSettings {
   readonly ttlMs: number;
   readonly renewalIntervalMs: number;
   readonly teardownWaitMs: number;
+  readonly idleTimeoutMs: number;
 }
 
 /** Grants per id that are remembered. */
@@ -51,7 +56,9 @@ const REMEMBERED = 60;
  * SB-10 nothing is handed out whose ownership was not published in this very acquire
  * SB-15 nothing is handed out that is being stopped
  * SB-48, SB-60 … SB-62 an instance forgets only what the store gave to somebody else since its own last grant
+ * SB-19 what is handed out is kept as active, and only so
  * SB-33 … SB-34 a marker goes with its stop
+ * SB-57, SB-59 nothing is adopted that is being stopped, and nothing is stopped right after it was adopted
  *
  * What no guard in the product can give is not asked for: a marker that its holder could not refresh, since it was paused, dead or
  * cut off, protects nothing after its time to live; nor does one that the store lost in a flush, until it is written again.
@@ -62,6 +69,8 @@ export class SandboxChecker {
   readonly #settings: CheckerSettings;
   readonly #grants = new Map<string, Grant[]>();
   readonly #stopping = new Map<string, Set<Sent>>();
+  /** World time of adoptions, by instance and container. */
+  readonly #adoptions = new Map<string, number>();
   /** Containers that some instance keeps, or has kept. */
   readonly #given = new Set<string>();
   readonly #failed = new WeakSet<Request>();
@@ -135,6 +144,8 @@ export class SandboxChecker {
     void this.#markerGoes(incarnation, id, this.#now());
   }
 
+  /** Set by the world: is a container of this id running? */
+  runs: (id: string) => boolean = () => false;
   /** Set by the world: waits in virtual time. */
   sleep: (milliseconds: number) => Promise<void> = () => new Promise(() => {});
 
@@ -177,6 +188,8 @@ export class SandboxChecker {
       ?.some(({ owner, kind, at }) => owner === incarnation.name && kind === 'own' && at >= askedAt);
     if (published !== true)
       this.#chronicle.broken('SB-10', `${incarnation.name} handed out ${sandboxId} without having published it`);
+    if (incarnation.alive && this.#watched.get(incarnation)?.phase(sandboxId) !== 'active')
+      this.#chronicle.broken('SB-19', `${incarnation.name} handed out ${sandboxId} and does not keep it as active`);
     const container = engine.containers.get(sandboxId);
     for (const request of container === undefined ? [] : (this.#stopping.get(container.info.url) ?? []))
       if (request.incarnation === incarnation)
@@ -191,6 +204,7 @@ export class SandboxChecker {
   changed(incarnation: Incarnation, before: SandboxState, event: SandboxEvent, transition: SandboxTransition): void {
     if (transition.outcome === 'refused' || !incarnation.alive) return;
     if (event.type === 'track' || event.type === 'adopt') this.#given.add(event.info.url);
+    if (event.type === 'adopt') this.#adopted(incarnation, event.info.id, event.info.url);
     if (event.type !== 'forget') return;
     const id = before.info?.id ?? '';
     this.#chronicle.note(() => `${incarnation.name} forgets ${id.slice(0, 4)}`);
@@ -201,6 +215,14 @@ export class SandboxChecker {
     // Its own marker, which it could not take away after a stop that failed, is a refusal like any other.
     if (last?.kind === 'del' && this.#hindered(incarnation, last.at)) return;
     this.#chronicle.broken('SB-61', `${incarnation.name} forgot ${id}, which the store had given to nobody else since`);
+  }
+
+  #adopted(incarnation: Incarnation, id: string, url: string): void {
+    this.#chronicle.note(() => `${incarnation.name} adopts ${id.slice(0, 4)}`);
+    this.#adoptions.set(`${incarnation.name} ${url}`, this.#now());
+    for (const stop of this.#stopping.get(url) ?? [])
+      if (stop.incarnation === incarnation)
+        this.#chronicle.broken('SB-57', `${incarnation.name} adopted ${id} while stopping it`);
   }
 
   #stopSent(request: Sent): void {
@@ -214,6 +236,12 @@ export class SandboxChecker {
       if (other.incarnation === incarnation)
         this.#chronicle.broken('SB-37', `${incarnation.name} stops ${id} twice at once`);
     others.add(request);
+    // SB-59: what was adopted is given a whole idle time, unless there is no room for it.
+    const adoptedAt = this.#adoptions.get(`${incarnation.name} ${url}`);
+    const room = this.#watched.get(incarnation)?.room ?? 0;
+    const had = this.#now() - (adoptedAt ?? Number.NEGATIVE_INFINITY);
+    if (had < this.#settings.idleTimeoutMs && room > 0 && this.runs(id))
+      this.#chronicle.broken('SB-59', `${incarnation.name} stops ${id} ${had} ms after it was adopted`);
   }
 
   /** Looked at when the request is at the engine's door: the right must stand then. */

@@ -140,6 +140,10 @@ export class SandboxProcess {
         checker.answered(request, true);
         if (request.port === 'ownership') this.calmSince = Math.max(this.calmSince, scheduler.now);
       },
+      // Between two steps of the product anything else may happen: a long task on the loop, a slow turn.
+      probe: {
+        at: () => (this.#world.healed() || !random.chance(0.1) ? undefined : scheduler.sleep(random.below(300))),
+      },
       isBeat: (method) => method === 'renew' || method === 'listRunning',
     });
     this.#incarnation = incarnation;
@@ -151,6 +155,10 @@ export class SandboxProcess {
         return process.#incarnation === incarnation ? process.calmSince : Number.POSITIVE_INFINITY;
       },
       value: (id: string): OwnershipValue => own.value(id),
+      get room() {
+        return process.#ready ? settings.replicas - (process.kept?.length ?? 0) - process.asking : 0;
+      },
+      phase: (id: string) => provider.list().find((kept) => kept.id === id)?.phase ?? null,
     });
     const link = incarnation.link<OwnershipStore>('ownership', {
       ownerId: name,

@@ -35,8 +35,9 @@ export async function lastTurn(
 ): Promise<void> {
   const { scheduler, chronicle, random, ttlMs } = world;
   const began = scheduler.now;
+  // Always here: a thread may move from wherever its sandbox is.
+  const at = random.pick(processes);
   for (let number = 1; ; number += 1) {
-    const at = random.pick(processes);
     const { listening } = at;
     if (listening !== null && (await takeTurn(world, at, listening, `${threadId}.last${number}`, threadId))) return;
     const waited = scheduler.now - began;

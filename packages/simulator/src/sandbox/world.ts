@@ -44,6 +44,7 @@ async function play(seed: number, options: PlayOptions<SandboxMutant> = {}): Pro
     healed: () => healed,
     watch: checker,
   });
+  checker.runs = (id) => engine.containers.get(id)?.state === 'running';
   const world: Surrounding = {
     random,
     scheduler,
@@ -73,7 +74,7 @@ async function play(seed: number, options: PlayOptions<SandboxMutant> = {}): Pro
       });
   void mischief(world, processes);
   void watch.start();
-  const threads = ['t1', 't2', 't3'].slice(0, 1 + random.below(3));
+  const threads = ['t1', 't2', 't3', 't4', 't5', 't6', 't7'].slice(0, 1 + random.below(random.chance(0.2) ? 7 : 3));
   let visitors = threads.length;
   for (const threadId of threads)
     void visitor(world, processes, threadId, TROUBLE - 60_000).then(() => {
