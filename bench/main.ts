@@ -4,8 +4,10 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { holds, type Row } from './lib.ts';
 import { stepRows, turnRows } from './rows-agent.ts';
+import { containerRows } from './rows-container.ts';
 import { fanOutRow, httpRows, loopDelayRow } from './rows-http.ts';
 import { bootRows, sandboxRow } from './rows-machine.ts';
+import { postgresRows } from './rows-postgres.ts';
 
 const groups: Readonly<Record<string, () => Promise<readonly Row[]>>> = {
   steps: () => stepRows(3),
@@ -14,7 +16,9 @@ const groups: Readonly<Record<string, () => Promise<readonly Row[]>>> = {
   'fan-out': async () => [await fanOutRow()],
   loop: async () => [await loopDelayRow()],
   sandbox: async () => [await sandboxRow()].filter((row) => row !== null),
+  containers: containerRows,
   boot: bootRows,
+  postgres: () => postgresRows(3),
 };
 
 const { values } = parseArgs({ options: { json: { type: 'boolean' }, only: { type: 'string', multiple: true } } });
