@@ -22,6 +22,8 @@ import type { Middleware } from '../loop/middleware.ts';
 import { runOptions } from '../loop/run-options.ts';
 import { AttemptScope, SCOPE } from '../loop/scope.ts';
 import { threadChannels } from '../loop/thread-channels.ts';
+import { deferTools, type ToolSearchSettings } from '../mcp/deferred.ts';
+import type { McpCatalog } from '../mcp/servers.ts';
 import { approvalMiddleware } from '../middleware/approval.ts';
 import { clarificationMiddleware } from '../middleware/clarification.ts';
 import { DEFAULT_LLM_CALL, type LlmCallSettings } from '../middleware/llm-errors.ts';
@@ -33,6 +35,10 @@ import { tokenBudgetMiddleware } from '../middleware/token-budget.ts';
 import { uploadsMiddleware } from '../middleware/uploads.ts';
 import type { ModelEntry } from '../models/entry.ts';
 import type { ModelRegistry } from '../models/registry.ts';
+import { skillActivationMiddleware } from '../skills/activation.ts';
+import type { Skill } from '../skills/library.ts';
+import { skillPolicyMiddleware } from '../skills/policy.ts';
+import { skillsSection } from '../skills/prompt.ts';
 import { subagentLimits } from '../subagents/limits.ts';
 import { runLimits } from '../subagents/settings.ts';
 import type { DelegationParts, Subagents } from '../subagents/subagents.ts';
@@ -81,11 +87,29 @@ export interface LeadAgentOptions {
   readonly sandboxes: SandboxProvider;
   /** Shared with whoever else holds sandboxes of the same provider; default: leases of its own. */
   readonly leases?: SandboxLeases;
+  /** The user's skills, brought up to date for a run; absent = there are none. */
+  readonly skills?: { prepare(userId: string): Promise<readonly Skill[]> };
+  /** Tools that may change while the server runs, asked for at the start of each attempt. */
+  readonly mcp?: { catalog(signal?: AbortSignal): Promise<McpCatalog> };
+  /** Hide the schemas of those tools until the model searches for them. Default off. */
+  readonly toolSearch?: ToolSearchSettings;
   /** What is remembered of the user; absent = nothing. */
   readonly memory?: MemorySource;
   readonly surroundings: Surroundings;
   readonly settings?: Partial<LeadAgentSettings>;
 }
+
+/** The graphs for one set of tools. */
+interface Built {
+  readonly plain: { readonly loop: Loop; readonly compiled: CompiledGraph };
+  readonly delegating: Built['plain'];
+  readonly parts: DelegationParts;
+}
+
+const NO_TOOLS: McpCatalog = { version: '', tools: [] };
+const NO_SKILLS: readonly Skill[] = [];
+const MAX_BUILDS = 4;
+const MAX_PROMPTS = 512;
 
 export interface LeadAgent extends GraphFactory {
   /** The graph of batch items, with the same tools and safe-guards; null where nothing can be delegated. */
@@ -119,6 +143,8 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
     ...guards.first,
     threadDataMiddleware(),
     uploadsMiddleware(sandboxes),
+    skillActivationMiddleware(surroundings.logger),
+    skillPolicyMiddleware(),
     ...guards.context,
     approvalMiddleware({ tools: settings.approvals, expireAfterMs: settings.approvalExpiryMs }, surroundings.clock),
     ...guards.calls,
@@ -134,88 +160,131 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
   /** The run's model without thinking, for short questions beside the work. */
   const helperModel = async (run: Readonly<Record<string, unknown>>) =>
     (await models.choose({ name: choiceOf(run).name, thinking: false })).model;
-  const tools = [...coreTools(settings.tools, abilities), ...(options.tools ?? [])];
-  const variant = (
-    extra: { readonly tools: readonly StructuredToolInterface[]; readonly middleware: readonly Middleware[] },
-    delegation: (run: Readonly<Record<string, unknown>>) => string | undefined,
-  ): { readonly loop: Loop; readonly compiled: CompiledGraph } => {
-    const middleware = chain(extra.middleware);
-    checkOrder(middleware);
-    const prompts = new Map<string, SystemMessage>();
-    const promptOf = (interactive: boolean, planning: boolean, section: string | undefined): SystemMessage => {
-      const key = `${interactive}:${planning}:${section ?? ''}`;
-      const known = prompts.get(key);
-      if (known !== undefined) return known;
-      const made = new SystemMessage(
-        systemPrompt({
-          agentName: settings.agentName,
-          interactive,
-          ...abilities,
-          ...(planning ? { planning: TODOS_PROMPT } : {}),
-          ...(section === undefined ? {} : { delegation: section }),
+  const fixedTools = [...coreTools(settings.tools, abilities), ...(options.tools ?? [])];
+  const sections = new WeakMap<readonly Skill[], string>();
+  const sectionOf = (skills: readonly Skill[]): string => {
+    const known = sections.get(skills) ?? skillsSection(skills);
+    sections.set(skills, known);
+    return known;
+  };
+  const build = (catalog: McpCatalog): Built => {
+    const tools = [...fixedTools, ...catalog.tools];
+    const deferred = options.toolSearch?.enabled === true && catalog.tools.length > 0 ? deferTools(catalog) : null;
+    const variant = (
+      extra: { readonly tools: readonly StructuredToolInterface[]; readonly middleware: readonly Middleware[] },
+      delegation: (run: Readonly<Record<string, unknown>>) => string | undefined,
+    ): { readonly loop: Loop; readonly compiled: CompiledGraph } => {
+      const middleware = chain([...(deferred === null ? [] : [deferred.middleware]), ...extra.middleware]);
+      checkOrder(middleware);
+      const prompts = new Map<string, SystemMessage>();
+      const promptOf = (
+        interactive: boolean,
+        planning: boolean,
+        section: string | undefined,
+        skills: string,
+      ): SystemMessage => {
+        const key = JSON.stringify([interactive, planning, section ?? '', skills]);
+        const known = prompts.get(key);
+        if (known !== undefined) return known;
+        const made = new SystemMessage(
+          systemPrompt({
+            agentName: settings.agentName,
+            interactive,
+            ...abilities,
+            ...(planning ? { planning: TODOS_PROMPT } : {}),
+            ...(skills === '' ? {} : { skills }),
+            ...(deferred === null ? {} : { deferredTools: deferred.section }),
+            ...(section === undefined ? {} : { delegation: section }),
+          }),
+        );
+        // They differ by a run's limits and by the user's skills.
+        const [oldest] = prompts.keys();
+        if (prompts.size >= MAX_PROMPTS && oldest !== undefined) prompts.delete(oldest);
+        prompts.set(key, made);
+        return made;
+      };
+      // One list per mode, made once: what a model is bound to is remembered by the list.
+      const lists = new Map<string, readonly unknown[]>();
+      const offeredIn = (offered: readonly unknown[], interactive: boolean, planning: boolean): readonly unknown[] => {
+        const key = `${interactive}:${planning}`;
+        const hidden = new Set([...(interactive ? [] : [CLARIFICATION_TOOL]), ...(planning ? [] : [TODOS_TOOL])]);
+        const known = lists.get(key) ?? offered.filter((tool) => !hidden.has((tool as { name?: string }).name ?? ''));
+        lists.set(key, known);
+        return known;
+      };
+      const loop = createLoop({
+        channels: threadChannels(surroundings.random),
+        middleware,
+        tools: [...tools, ...(deferred === null ? [] : [deferred.tool]), writeTodosTool(), ...extra.tools],
+        random: surroundings.random,
+        historyLimits: settings.history,
+        request(scope, runtime, offered) {
+          if (scope.model === null) throw new ReindeerError('internal', 'The run has no model.');
+          const run = runOptions(runtime);
+          const interactive = run.non_interactive !== true;
+          const planning = isPlanMode(run);
+          const systemMessage = promptOf(interactive, planning, delegation(run), sectionOf(scope.skills ?? NO_SKILLS));
+          return { model: scope.model, systemMessage, tools: offeredIn(offered, interactive, planning) };
+        },
+      });
+      return { loop, compiled: compileGraph(loop, LEAD_AGENT) };
+    };
+    const plain = variant({ tools: [], middleware: [] }, () => undefined);
+    const { subagents } = options;
+    const parts: DelegationParts = {
+      models,
+      tools,
+      middleware: options.middleware ?? [],
+      approvals: settings.approvals,
+      llmCall: settings.llmCall,
+      safeguards: settings.safeguards,
+      history: settings.history,
+      ...abilities,
+      surroundings,
+    };
+    // The same graph with tools and one middleware more: a thread may change between the two. Made here as well, so that a mistake in the
+    // settings of sub-agents stops the start.
+    const delegating = subagents === undefined ? plain : withSubagents(subagents);
+    return { plain, delegating, parts };
+
+    function withSubagents(delegates: Subagents): typeof plain {
+      const types = delegates.types(abilities.canExecute);
+      const { batches } = options;
+      const limits = subagentLimits(delegates.settings, surroundings.logger);
+      const more = batches === undefined ? [] : batchTools({ service: batches, types, surroundings });
+      return variant({ tools: [delegates.taskTool(parts), ...more], middleware: [limits] }, (run) =>
+        delegationSection({
+          types: [...types.values()],
+          batches: batches !== undefined,
+          ...runLimits(run, delegates.settings),
         }),
       );
-      // Sections differ by a run's limits alone, of which there are 4 × 50.
-      prompts.set(key, made);
-      return made;
-    };
-    // One list per mode, made once: what a model is bound to is remembered by the list.
-    const lists = new Map<string, readonly unknown[]>();
-    const offeredIn = (offered: readonly unknown[], interactive: boolean, planning: boolean): readonly unknown[] => {
-      const key = `${interactive}:${planning}`;
-      const hidden = new Set([...(interactive ? [] : [CLARIFICATION_TOOL]), ...(planning ? [] : [TODOS_TOOL])]);
-      const known = lists.get(key) ?? offered.filter((tool) => !hidden.has((tool as { name?: string }).name ?? ''));
-      lists.set(key, known);
-      return known;
-    };
-    const loop = createLoop({
-      channels: threadChannels(surroundings.random),
-      middleware,
-      tools: [...tools, writeTodosTool(), ...extra.tools],
-      random: surroundings.random,
-      historyLimits: settings.history,
-      request(scope, runtime, offered) {
-        if (scope.model === null) throw new ReindeerError('internal', 'The run has no model.');
-        const run = runOptions(runtime);
-        const interactive = run.non_interactive !== true;
-        const planning = isPlanMode(run);
-        const systemMessage = promptOf(interactive, planning, delegation(run));
-        return { model: scope.model, systemMessage, tools: offeredIn(offered, interactive, planning) };
-      },
-    });
-    return { loop, compiled: compileGraph(loop, LEAD_AGENT) };
+    }
   };
-  const plain = variant({ tools: [], middleware: [] }, () => undefined);
+  const base = build(NO_TOOLS);
+  /** By the version of the tools; the newest few, since attempts that began with an older one go on with it. */
+  const builds = new Map<string, Built>();
+  const buildFor = (catalog: McpCatalog): Built => {
+    if (catalog.tools.length === 0) return base;
+    const known = builds.get(catalog.version) ?? build(catalog);
+    builds.delete(catalog.version);
+    builds.set(catalog.version, known);
+    const [oldest] = builds.keys();
+    if (builds.size > MAX_BUILDS && oldest !== undefined) builds.delete(oldest);
+    return known;
+  };
+  const skillsOf = async (userId: string): Promise<readonly Skill[] | null> => {
+    try {
+      return (await options.skills?.prepare(userId)) ?? NO_SKILLS;
+    } catch (error) {
+      surroundings.logger.error('The skills cannot be read; the run goes on without them', {
+        error: error instanceof Error ? error.message : String(error),
+      });
+      return null;
+    }
+  };
   const { subagents } = options;
-  const parts: DelegationParts = {
-    models,
-    tools,
-    middleware: options.middleware ?? [],
-    approvals: settings.approvals,
-    llmCall: settings.llmCall,
-    safeguards: settings.safeguards,
-    history: settings.history,
-    ...abilities,
-    surroundings,
-  };
-  // The same graph with tools and one middleware more: a thread may change between the two. Made here as well, so that a mistake in the
-  // settings of sub-agents stops the start.
-  const delegating = subagents === undefined ? plain : withSubagents(subagents);
-  const items = subagents === undefined ? null : createItemAgent({ subagents, parts, leases, windowOf });
-
-  function withSubagents(delegates: Subagents): typeof plain {
-    const types = delegates.types(abilities.canExecute);
-    const { batches } = options;
-    const limits = subagentLimits(delegates.settings, surroundings.logger);
-    const more = batches === undefined ? [] : batchTools({ service: batches, types, surroundings });
-    return variant({ tools: [delegates.taskTool(parts), ...more], middleware: [limits] }, (run) =>
-      delegationSection({
-        types: [...types.values()],
-        batches: batches !== undefined,
-        ...runLimits(run, delegates.settings),
-      }),
-    );
-  }
+  const items = subagents === undefined ? null : createItemAgent({ subagents, parts: base.parts, leases, windowOf });
   return {
     items,
     assistantId: LEAD_AGENT,
@@ -223,13 +292,18 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
     description: 'Plans, uses tools in a sandbox, and hands over finished work.',
     async forAttempt(attempt, saver): Promise<Graph> {
       const run = optionsOf(attempt);
-      const chosen = await models.choose(choiceOf(run));
+      const [chosen, catalog, skills] = await Promise.all([
+        models.choose(choiceOf(run)),
+        options.mcp?.catalog(attempt.signal) ?? NO_TOOLS,
+        skillsOf(attempt.run.userId),
+      ]);
+      const built = buildFor(catalog);
       const delegates = run.subagent_enabled === true && options.subagents !== undefined;
       return agentGraph({
-        ...(delegates ? delegating : plain),
+        ...(delegates ? built.delegating : built.plain),
         saver,
         surroundings,
-        scope: new AttemptScope(attempt, leases, chosen.model, undefined, windowOf(chosen.entry)),
+        scope: new AttemptScope(attempt, leases, chosen.model, undefined, windowOf(chosen.entry), skills),
         metadata: {
           agent_name: LEAD_AGENT,
           model_name: chosen.entry.name,
@@ -241,7 +315,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
       });
     },
     async forState(saver): Promise<Graph> {
-      return agentGraph({ ...plain, saver, surroundings, scope: null });
+      return agentGraph({ ...base.plain, saver, surroundings, scope: null });
     },
   };
 }

@@ -4,6 +4,10 @@ export interface PromptOptions {
   readonly pathStyle: 'virtual' | 'relative';
   /** Can the user be asked? */
   readonly interactive: boolean;
+  /** Text of the section on skills; absent without skills. */
+  readonly skills?: string;
+  /** Names of tools that must be searched for first; absent without any. */
+  readonly deferredTools?: string;
   /** Text of the section on delegation; absent without sub-agents. */
   readonly delegation?: string;
   /** Text of the section on plans; absent outside of plan mode. */
@@ -22,6 +26,8 @@ export function systemPrompt(options: PromptOptions): string {
     THINKING,
     ...(options.interactive ? [CLARIFICATION] : [NOT_INTERACTIVE]),
     ...(options.planning === undefined ? [] : [options.planning]),
+    ...(options.skills === undefined ? [] : [options.skills]),
+    ...(options.deferredTools === undefined ? [] : [options.deferredTools]),
     ...(options.delegation === undefined ? [] : [options.delegation]),
     workingDirectory(options),
     RESPONSE_STYLE,

@@ -2,6 +2,7 @@ import { ToolMessage } from '@langchain/core/messages';
 import { defineMiddleware, type Middleware, type State } from '../loop/middleware.ts';
 import { type AttemptScope, scopeOf } from '../loop/scope.ts';
 import { SKILL_POLICY } from '../middleware/order.ts';
+import { metaOfText, TOOL_META } from '../tools/tool-meta.ts';
 import { skillCommand } from './activation.ts';
 import type { Skill } from './library.ts';
 
@@ -43,6 +44,7 @@ export function skillPolicyMiddleware(): Middleware {
         tool_call_id: toolCall.id ?? '',
         name: toolCall.name,
         status: 'error',
+        additional_kwargs: { [TOOL_META]: metaOfText('not permitted', 'error') },
       });
     },
   });
