@@ -268,7 +268,7 @@ export class ContainerBackend implements SandboxBackend {
         body: spec,
         timeoutMs: CREATE_MS,
       });
-      if (made.status === 409) {
+      if (isNameConflict(made)) {
         await folders.remove(nonce);
         return 'name';
       }
@@ -394,6 +394,11 @@ export class ContainerBackend implements SandboxBackend {
 
 function refused(why: string): ReindeerError {
   return new ReindeerError('sandbox_unavailable', `The container engine gave no sandbox: ${why}.`, { retryable: true });
+}
+
+/** Docker answers 409; some versions of Podman answer 500 and say why. */
+function isNameConflict(answer: EngineAnswer): boolean {
+  return answer.status === 409 || (answer.status === 500 && /name .*already in use/i.test(messageOf(answer)));
 }
 
 function isPortConflict(answer: EngineAnswer): boolean {

@@ -320,6 +320,27 @@ test('bytes are the same on both sides, up to 100 MB', async () => {
   await out(sandbox, 'rm big.bin /mnt/user-data/outputs/copy.bin');
 });
 
+test(
+  'files outside the thread are refused, and a client closes without a word',
+  verifies('SX-17', 'SX-18'),
+  async () => {
+    const { backend, storage } = await scene().parts();
+    const thread = newThread();
+    await storage.prepare(thread);
+    const { info } = await backend.create({ id: `close${number}`, ...thread });
+    expect(await backend.ready(info, { withinMs: 20_000 })).toBe(true);
+    const client = backend.connect(info, thread);
+    for (const path of ['/etc/passwd', '../../../etc/passwd', '/mnt/user-data/../etc/passwd', '/mnt/user-data2/x'])
+      await expect(client.files.read(path, { maxBytes: 100 }), path).rejects.toMatchObject({ code: 'path_refused' });
+    await client.files.writeStream('big', Readable.from([Buffer.alloc(101)]), { maxBytes: 101, overwrite: true });
+    await expect(client.files.read('big', { maxBytes: 100 })).rejects.toMatchObject({ code: 'too_large' });
+    await backend.stop(info);
+    await Promise.all([client.close(), client.close()]);
+    await client.close();
+    await expect(out(client, 'true')).rejects.toMatchObject({ code: 'sandbox_unavailable' });
+  },
+);
+
 test('acquire, exec and release leave the loop free', verifies('SL-25', 'SB-25'), async () => {
   const provider = await scene().provider();
   const thread = newThread();

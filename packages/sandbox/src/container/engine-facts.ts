@@ -1,4 +1,4 @@
-import type { IsolationReport } from '@reindeer/protocol';
+import { type IsolationReport, ReindeerError } from '@reindeer/protocol';
 import type { EngineClient } from './engine.ts';
 import { at } from './listing.ts';
 import type { ContainerSettings } from './settings.ts';
@@ -22,7 +22,13 @@ const ASK_MS = 5_000;
 
 /** Rejects with `sandbox_unavailable` when the engine does not answer. */
 export async function askFacts(engine: EngineClient): Promise<EngineFacts> {
-  const { body } = await engine.ask({ method: 'GET', path: '/info', timeoutMs: ASK_MS });
+  const { status, body } = await engine.ask({ method: 'GET', path: '/info', timeoutMs: ASK_MS });
+  if (status !== 200)
+    throw new ReindeerError(
+      'sandbox_unavailable',
+      `The container engine at ${engine.socket} is in trouble: it answers ${status} to a question about itself.`,
+      { retryable: true },
+    );
   const options = at(body, 'SecurityOptions');
   const has = (name: string) => Array.isArray(options) && options.some((one) => String(one).includes(`name=${name}`));
   const system = String(at(body, 'OperatingSystem') ?? '');

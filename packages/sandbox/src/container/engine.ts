@@ -32,18 +32,16 @@ export class EngineClient {
   constructor(socket: string, clock: Clock) {
     this.socket = socket;
     this.#clock = clock;
-    this.#agent = new Agent({ keepAlive: true, maxSockets: CONNECTIONS, maxFreeSockets: 2 });
+    // A connection is cheap here, and one that was kept may be closed by the engine in the very moment of its next use.
+    this.#agent = new Agent({ keepAlive: false, maxSockets: CONNECTIONS });
   }
 
-  /** Bounded in time and size. A kept connection that the engine had closed meanwhile is tried once more, if it cannot do harm. */
+  /** Bounded in time and size. */
   async ask(request: EngineRequest): Promise<EngineAnswer> {
     try {
       return await this.#once(request);
     } catch (error) {
-      if (request.method !== 'GET' || !wasStale(error)) throw this.#unreachable(error);
-      return await this.#once(request).catch((second: unknown) => {
-        throw this.#unreachable(second);
-      });
+      throw this.#unreachable(error);
     }
   }
 
@@ -106,10 +104,6 @@ export class EngineClient {
 }
 
 const START_HINT = 'Start it with "systemctl start docker", or "systemctl --user start podman.socket".';
-
-function wasStale(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && (error.code === 'ECONNRESET' || error.code === 'EPIPE');
-}
 
 function parsed(bytes: Buffer): unknown {
   if (bytes.length === 0) return null;

@@ -28,7 +28,8 @@ const CONNECTIONS = 64;
 export class ServerTransport {
   readonly #address: ServerAddress;
   readonly #secret: string | null;
-  readonly #agent = new Agent({ keepAlive: true, maxSockets: CONNECTIONS, maxFreeSockets: 4 });
+  /** No connection is kept: one that the server closes in the very moment of its next use would lose a command. */
+  readonly #agent = new Agent({ keepAlive: false, maxSockets: CONNECTIONS });
   #folder: Promise<FileHandle> | null = null;
   #closed = false;
 

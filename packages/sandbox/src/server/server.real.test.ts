@@ -131,7 +131,7 @@ describe('the server in a sandbox', () => {
     expect((await call('POST', '/v1/bash/exec', [])).status).toBe(422);
   });
 
-  test('files: text and bytes, whole and in pieces, exact to 100 MB', async () => {
+  test('files: text and bytes, whole and in pieces, exact to 100 MB', verifies('SX-17'), async () => {
     const { home, data, call } = await serve();
     const file = `${home}/deep/er/a.txt`;
     await data('/v1/file/write', { file, content: 'one\ntwo\nthree\n' });
@@ -268,6 +268,31 @@ for (const [name, front] of [
       await mkdir(`${home}/sub`);
       expect((await run({ command: 'cat <<< é; pwd', cwd: `${home}/sub` })).output).toBe(`é\n${home}/sub\n`);
       await expect(run({ command: 'x', cwd: '/nowhere' })).rejects.toMatchObject({ code: 'not_found' });
+    });
+
+    test('no proxy of the environment is asked', async () => {
+      const asked: string[] = [];
+      const proxy = createServer((request, response) => {
+        asked.push(request.url ?? '');
+        response.end('{}');
+      });
+      await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+      const before = { ...process.env };
+      const address = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+      Object.assign(process.env, {
+        HTTP_PROXY: address,
+        http_proxy: address,
+        ALL_PROXY: address,
+        NODE_USE_ENV_PROXY: '1',
+      });
+      try {
+        const { run } = await client();
+        expect((await run({ command: 'echo direct' })).output).toBe('direct\n');
+      } finally {
+        process.env = before;
+        await new Promise((resolve) => proxy.close(resolve));
+      }
+      expect(asked).toEqual([]);
     });
 
     test('output as it comes, timeouts, aborts and bounds', verifies('SL-09', 'SL-12'), async () => {
