@@ -1,6 +1,7 @@
 import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { ReindeerError } from '@reindeer/protocol';
 import { didYouMean } from '../nearest.ts';
+import { BATCH_HELP, type BatchAction, batchAction } from './batch-arguments.ts';
 
 /** What was asked for on the command line. */
 export type Command =
@@ -35,6 +36,14 @@ export type Command =
       readonly host: string | undefined;
       readonly port: number | undefined;
     } & SandboxesAction)
+  | ({
+      readonly name: 'batch';
+      readonly config: string | undefined;
+      readonly host: string | undefined;
+      readonly port: number | undefined;
+      readonly json: boolean;
+      readonly attach: boolean;
+    } & BatchAction)
   | { readonly name: 'backup'; readonly config: string | undefined; readonly file: string }
   | { readonly name: 'help'; readonly topic: string | undefined }
   | { readonly name: 'version' };
@@ -55,6 +64,24 @@ const OPTIONS = {
   run: { ...common, ...address, model: text, thread: text, json: flag, attach: flag },
   doctor: { ...common, ...address, json: flag },
   sandboxes: { ...common, ...address, json: flag, force: flag, idle: text },
+  batch: {
+    ...common,
+    ...address,
+    prompt: text,
+    title: text,
+    concurrency: text,
+    attempts: text,
+    'key-column': text,
+    schema: text,
+    agent: text,
+    model: text,
+    thread: text,
+    output: text,
+    format: text,
+    detach: flag,
+    json: flag,
+    attach: flag,
+  },
   backup: { ...common },
 } as const satisfies Record<string, NonNullable<ParseArgsConfig['options']>>;
 
@@ -100,6 +127,14 @@ export function parseCommand(words: readonly string[]): Command {
       if (file === undefined) throw bad('Say where the backup goes, as in: reindeer backup reindeer-backup.db');
       return { name, config: shared.config, file };
     }
+    case 'batch':
+      return {
+        name,
+        ...shared,
+        json: values.json === true,
+        attach: values.attach === true,
+        ...batchAction(positionals, values),
+      };
     case 'sandboxes':
       return { name, ...shared, ...sandboxesAction(positionals, values) };
     case 'run': {
@@ -182,6 +217,7 @@ const HELP = `Reindeer: a self-hosted super agent harness.
   reindeer run "<what to do>"  run the agent once, here in the terminal
   reindeer doctor              check this machine, and name the command that fixes each problem
   reindeer sandboxes list      the sandboxes that the running server keeps; also stop <id>, prune
+  reindeer batch <action>      many items of one kind, each by a sub-agent of its own
   reindeer backup <file>       copy the database, also while a server runs elsewhere
   reindeer <command> --help    options of a command
 
@@ -220,6 +256,7 @@ reindeer sandboxes prune [--idle <seconds>]
 
 --host and --port say where the server is; REINDEER_TOKEN if it needs one. Files of threads stay.
 `,
+  batch: BATCH_HELP,
   backup: `reindeer backup <file>
 
 Writes a copy of the database, as of one moment, into a new file. Files of threads are ordinary files in the data folder.

@@ -48,6 +48,24 @@ export async function* streamFromServer(
   yield* readEvents(response.body, signal);
 }
 
+/** An answer of any length: text that is read as it comes. Throws as `streamFromServer`. */
+export async function openOnServer(
+  server: Server,
+  path: string,
+  signal: AbortSignal,
+): Promise<ReadableStream<Uint8Array>> {
+  let response: Response;
+  try {
+    response = await fetch(`${server.url}${path}`, { headers: headersOf(server), signal });
+  } catch (cause) {
+    throw new ReindeerError('not_found', `No server answers at ${server.url}. Start one with reindeer serve.`, {
+      cause,
+    });
+  }
+  if (!response.ok || response.body === null) throw await refusalOf(response);
+  return response.body;
+}
+
 /** What a refusal means for the exit code: only wrong words are wrong usage. */
 const CODES: ReadonlyMap<number, ErrorCode> = new Map([
   [401, 'unauthorized'],

@@ -28,6 +28,8 @@ export async function program(host: Host, words: readonly string[]): Promise<num
         return await (await import('./doctor.ts')).doctor(host, command);
       case 'sandboxes':
         return await (await import('./sandboxes.ts')).sandboxes(host, command);
+      case 'batch':
+        return await (await import('./batch.ts')).batch(host, command);
       case 'backup':
         return await (await import('./backup.ts')).backup(host, command);
     }
