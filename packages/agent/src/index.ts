@@ -54,6 +54,8 @@ export {
   type GuardrailRequest,
 } from './safety/guardrails.ts';
 export { neutralTags } from './safety/tags.ts';
+export { type Skill, type SkillCategory, SkillLibrary, type SkillSwitches } from './skills/library.ts';
+export { skillsSection } from './skills/prompt.ts';
 export { CALLS_DROPPED, LIMIT_REASON } from './subagents/limits.ts';
 export {
   readSubagentMetadata,

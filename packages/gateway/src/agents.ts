@@ -11,6 +11,7 @@ import {
   type ModelRegistry,
   type SafeguardSettings,
   Subagents,
+  skillsSection,
   webTools,
 } from '@reindeer/agent';
 import type { BatchService, SandboxLeases, SandboxProvider, Surroundings } from '@reindeer/protocol';
@@ -21,6 +22,7 @@ import type { ModelEntry as ConfiguredModel } from './config/schema.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
 import { createConversation } from './conversation.ts';
+import { createExtensions } from './extensions.ts';
 import type { ModelView } from './http/parts.ts';
 import type { Resources } from './resources.ts';
 
@@ -51,7 +53,15 @@ export async function createAgents(parts: {
     factories: { [DEMO_USE]: () => new ScriptedChatModel({ script: demoScript, modelName: DEMO_MODEL.name, clock }) },
   });
   const { sandbox } = settings;
-  const subagents = new Subagents({ settings: settings.subagents, surroundings });
+  const { skills, mcp, modules } = await createExtensions({ settings, surroundings, variables, resources });
+  const subagents = new Subagents({
+    settings: settings.subagents,
+    surroundings,
+    loadSkills: async ({ names, userId }) => {
+      const all = await skills.prepare(userId);
+      return skillsSection(names === null ? all : all.filter((skill) => names.includes(skill.name)));
+    },
+  });
   const { documentWorker } = resources;
   const documents = new Documents({ logger, ...(documentWorker === undefined ? {} : { workerUrl: documentWorker }) });
   for (const warning of settings.tools.warnings) logger.warn(warning);
@@ -66,6 +76,9 @@ export async function createAgents(parts: {
   const agent = createLeadAgent({
     models,
     tools: webTools({ settings: settings.tools.web, documents, environment: variables, logger }),
+    mcp,
+    toolSearch: { enabled: settings.toolSearch },
+    skills,
     subagents,
     ...(settings.batches.enabled ? { batches: () => batches } : {}),
     sandboxes,
@@ -109,6 +122,9 @@ export async function createAgents(parts: {
       },
     },
     models: models.list().map(viewOf),
+    sessions: { closeAll: () => mcp.close() },
+    modules,
+    onThreadDeleting: (thread) => mcp.closeThread(thread),
     conversation: createConversation({
       models,
       summarization: safeguards.summarization,

@@ -19,6 +19,7 @@ import type { Conversation } from './conversation.ts';
 import { batchRoutes } from './http/batches.ts';
 import { loadPage, NO_PAGE } from './http/page.ts';
 import type { HttpParts, ModelView } from './http/parts.ts';
+import type { Api } from './http/route.ts';
 import { type HttpServer, listen } from './http/server.ts';
 import type { Lifecycle } from './life/lifecycle.ts';
 import { type SessionPool, sessionsStep } from './life/sandbox-steps.ts';
@@ -37,6 +38,10 @@ export interface Agents {
     /** Their tools use this service from now on. */
     bind(service: BatchService): void;
   };
+  /** Routes of the agents' own: MCP servers, skills. */
+  readonly modules?: readonly ((api: Api) => void)[];
+  /** A thread is being deleted: what the agents hold for it goes. */
+  onThreadDeleting?(thread: { readonly userId: string; readonly threadId: string }): Promise<void>;
   /** Services about a conversation beside its runs. */
   readonly conversation?: Conversation;
   /** Sessions with MCP servers; closed when no run can use them any more, before the sandboxes. */
@@ -203,7 +208,11 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
         if (agents.graphs.get(run.assistantId)?.internal !== true) prewarming?.admitted(run);
       },
       onFinished: (run) => runCounts.finished(run),
-      onThreadDeleting: (thread) => provider.removeThread(thread),
+      onThreadDeleting: async (thread) => {
+        // Processes that work in its folders end first.
+        await agents.onThreadDeleting?.(thread);
+        await provider.removeThread(thread);
+      },
     },
     // Only where there can be other instances.
     ...('relay' in openStores ? { relay: openStores.relay } : {}),
@@ -292,6 +301,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
             })),
           models: agents.models,
           modules: [
+            ...(agents.modules ?? []),
             (api) =>
               batchRoutes(api, {
                 batches,

@@ -140,6 +140,12 @@ function groupsOf(messages: readonly BaseMessage[]): readonly (readonly BaseMess
   return groups;
 }
 
+/** The text of the newest message of the user. */
+export function currentRequest(messages: readonly BaseMessage[]): string {
+  const newest = messages.findLast(isGenuineUser) ?? messages.findLast(isHuman);
+  return newest === undefined ? '' : textOf(newest);
+}
+
 /** What the history loses, for counters that are read from it. */
 export function lossOf(removed: readonly BaseMessage[]): { readonly turns: number; readonly tokens: number } {
   const answers = removed.filter((message): message is AIMessage => isAi(message));

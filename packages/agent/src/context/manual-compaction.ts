@@ -1,7 +1,7 @@
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import type { BaseMessage } from '@langchain/core/messages';
 import type { Logger } from '@reindeer/protocol';
-import { contextTokens, cutOf, markOfCompaction, tokensOf } from './compaction.ts';
+import { contextTokens, currentRequest, cutOf, markOfCompaction, tokensOf } from './compaction.ts';
 import { compactionUpdate, keepOf, type SummarizationSettings } from './summarization.ts';
 import { summarize } from './summary.ts';
 
@@ -73,6 +73,7 @@ export async function compactHistory(
     model: request.model,
     previous: typeof state.summary_text === 'string' ? state.summary_text : '',
     messages: cut.removed,
+    current: currentRequest(messages),
     settings,
     signal: request.signal,
   });

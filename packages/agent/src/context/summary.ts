@@ -33,12 +33,14 @@ export async function summarize(input: {
   readonly model: BaseChatModel;
   readonly previous: string;
   readonly messages: readonly BaseMessage[];
+  /** The user's request that is being worked on; it stays, and says what matters. */
+  readonly current: string;
   readonly settings: SummarySettings;
   readonly signal: AbortSignal | undefined;
   onUsage?(usage: Usage): void;
 }): Promise<string> {
-  const { model, previous, messages, settings, signal } = input;
-  const prompt = promptFor(previous, messages, settings);
+  const { model, previous, messages, current, settings, signal } = input;
+  const prompt = promptFor(previous, messages, settings, current);
   const answer = await model.invoke([new HumanMessage(prompt)], {
     callbacks: [],
     tags: ['nostream'],
@@ -58,7 +60,12 @@ export async function summarize(input: {
 /** Removes complete think blocks, and one that never ends. */
 export const withoutThinking = (text: string): string => text.replace(/<think>[\s\S]*?(<\/think>|$)/g, '');
 
-export function promptFor(previous: string, messages: readonly BaseMessage[], settings: SummarySettings): string {
+export function promptFor(
+  previous: string,
+  messages: readonly BaseMessage[],
+  settings: SummarySettings,
+  current = '',
+): string {
   const budget = settings.trimTokens * CHARACTERS_PER_TOKEN;
   // What is known already gets half of the room at most: the news must fit beside it.
   const before = escapedText(previous).slice(0, Math.floor(budget / 2));
@@ -77,6 +84,7 @@ export function promptFor(previous: string, messages: readonly BaseMessage[], se
   }
   const conversation = [
     ...(before === '' ? [] : [`<earlier_summary>\n${before}\n</earlier_summary>`]),
+    ...(current.trim() === '' ? [] : [`What the user wants now (this stays): ${shown(current, MAX_RESULT)}`]),
     `<conversation>\n${lines.reverse().join('\n')}\n</conversation>`,
   ].join('\n\n');
   const own = settings.prompt;

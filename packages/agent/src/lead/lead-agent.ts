@@ -46,7 +46,7 @@ import { CLARIFICATION_TOOL } from '../tools/ask-clarification.ts';
 import { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from '../tools/core-tools.ts';
 import { TODOS_TOOL, writeTodosTool } from '../tools/write-todos.ts';
 import { delegationSection, systemPrompt } from './prompt.ts';
-import { DEFAULT_SAFEGUARDS, type SafeguardSettings, safeguards } from './safeguards.ts';
+import { DEFAULT_SAFEGUARDS, type SafeguardSettings, type Safeguards, safeguards } from './safeguards.ts';
 
 export const LEAD_AGENT = 'lead_agent';
 
@@ -122,44 +122,15 @@ export interface LeadAgent extends GraphFactory {
  */
 export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
   const { models, sandboxes, surroundings } = options;
-  const settings: LeadAgentSettings = { ...DEFAULT_LEAD_AGENT_SETTINGS, ...options.settings };
+  const settings = settingsOf(options);
   const leases = options.leases ?? new SharedLeases(sandboxes, surroundings.logger);
   const report = sandboxes.report();
   const abilities = {
     canExecute: report.canExecute,
-    // Only the local provider has no folders of its own: there the model works with relative paths (D8).
-    pathStyle: report.provider === 'local' ? ('relative' as const) : ('virtual' as const),
+    pathStyle: pathStyleOf(sandboxes),
   };
-  const { memory } = options;
-  const guards = safeguards({
-    settings: settings.safeguards,
-    llmCall: settings.llmCall,
-    agentName: settings.agentName,
-    pathStyle: abilities.pathStyle,
-    surroundings,
-    ...(memory === undefined ? {} : { memory }),
-  });
-  const chain = (more: readonly Middleware[]): Middleware[] => [
-    ...guards.first,
-    threadDataMiddleware(),
-    uploadsMiddleware(sandboxes),
-    skillActivationMiddleware(surroundings.logger),
-    skillPolicyMiddleware(),
-    ...guards.context,
-    approvalMiddleware({ tools: settings.approvals, expireAfterMs: settings.approvalExpiryMs }, surroundings.clock),
-    ...guards.calls,
-    ...more,
-    ...(options.middleware ?? []),
-    todosMiddleware(),
-    titleMiddleware(settings.title, surroundings),
-    goalMiddleware({ surroundings, evaluator: (scope) => helperModel(optionsOf(scope.attempt)) }),
-    tokenBudgetMiddleware(settings.safeguards.tokenBudget),
-    ...guards.answers,
-    clarificationMiddleware(),
-  ];
-  /** The run's model without thinking, for short questions beside the work. */
-  const helperModel = async (run: Readonly<Record<string, unknown>>) =>
-    (await models.choose({ name: choiceOf(run).name, thinking: false })).model;
+  const guards = guardsOf(options);
+  const chain = (more: readonly Middleware[]): Middleware[] => leadChain(options, more, guards);
   const fixedTools = [...coreTools(settings.tools, abilities), ...(options.tools ?? [])];
   const sections = new WeakMap<readonly Skill[], string>();
   const sectionOf = (skills: readonly Skill[]): string => {
@@ -318,6 +289,64 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
       return agentGraph({ ...base.plain, saver, surroundings, scope: null });
     },
   };
+}
+
+const settingsOf = (options: LeadAgentOptions): LeadAgentSettings => ({
+  ...DEFAULT_LEAD_AGENT_SETTINGS,
+  ...options.settings,
+});
+
+const pathStyleOf = (sandboxes: SandboxProvider): 'virtual' | 'relative' =>
+  // Only the local provider has no folders of its own: there the model works with relative paths (D8).
+  sandboxes.report().provider === 'local' ? 'relative' : 'virtual';
+
+function guardsOf(options: LeadAgentOptions): Safeguards {
+  const { memory, surroundings, sandboxes } = options;
+  const settings = settingsOf(options);
+  return safeguards({
+    settings: settings.safeguards,
+    llmCall: settings.llmCall,
+    agentName: settings.agentName,
+    pathStyle: pathStyleOf(sandboxes),
+    surroundings,
+    ...(memory === undefined ? {} : { memory }),
+  });
+}
+
+/**
+ * The lead agent's middleware, outermost first (MW-38).
+ *
+ * @param more what a variant of the agent adds
+ * @param guards shared by all variants, so that what they know of providers is known once
+ */
+export function leadChain(
+  options: LeadAgentOptions,
+  more: readonly Middleware[] = [],
+  guards: Safeguards = guardsOf(options),
+): Middleware[] {
+  const { models, sandboxes, surroundings } = options;
+  const settings = settingsOf(options);
+  /** The run's model without thinking, for short questions beside the work. */
+  const helperModel = async (run: Readonly<Record<string, unknown>>) =>
+    (await models.choose({ name: choiceOf(run).name, thinking: false })).model;
+  return [
+    ...guards.first,
+    threadDataMiddleware(),
+    uploadsMiddleware(sandboxes),
+    skillActivationMiddleware(surroundings.logger),
+    skillPolicyMiddleware(),
+    ...guards.context,
+    approvalMiddleware({ tools: settings.approvals, expireAfterMs: settings.approvalExpiryMs }, surroundings.clock),
+    ...guards.calls,
+    ...more,
+    ...(options.middleware ?? []),
+    todosMiddleware(),
+    titleMiddleware(settings.title, surroundings),
+    goalMiddleware({ surroundings, evaluator: (scope) => helperModel(optionsOf(scope.attempt)) }),
+    tokenBudgetMiddleware(settings.safeguards.tokenBudget),
+    ...guards.answers,
+    clarificationMiddleware(),
+  ];
 }
 
 /** Tokens that a configured model takes; null = not said. */

@@ -19,13 +19,15 @@ export interface LoopFixture {
   readonly systemPrompt?: string;
   readonly sandboxes?: SandboxProvider;
   readonly maxCharacters?: number;
+  /** Before every id that is made; two loops on one thread need different ones. */
+  readonly ids?: string;
   /** null = they could not be read. */
   readonly skills?: readonly Skill[] | null;
 }
 
 /** A loop over a fixed model; `start` gives one attempt's graph. */
 export function fixture(options: LoopFixture) {
-  const surroundings = testSurroundings();
+  const surroundings = testSurroundings(options.ids);
   const systemMessage = new SystemMessage(options.systemPrompt ?? '');
   const loop = createLoop({
     channels: threadChannels(surroundings.random),

@@ -181,6 +181,9 @@ export const configSchema = section({
       { error: 'must be a list of tools' },
     )
     .optional(),
+  tool_search: section({ enabled: yes.optional(), auto_promote_top_k: count('tools', 1, 5).optional() }).optional(),
+  skills: section({ path: text.nullish(), container_path: text.optional(), use: text.optional() }).optional(),
+  extensions: z.looseObject({}, { error: 'must be a section with keys of its own' }).optional(),
   tool_groups: z
     .array(z.looseObject({ name: text }, { error: 'must be groups with a name' }), {
       error: 'must be a list of groups',
@@ -328,11 +331,9 @@ export type ModelEntry = z.output<typeof modelSchema>;
 /** Sections of the reference that this version reads over: known, so no spelling mistake, and without effect yet. */
 export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'logging',
-  'tool_search',
   'input_polish',
   'tool_progress',
   'acp_agents',
-  'skills',
   'skill_scan',
   'skill_evolution',
   'memory',
@@ -347,7 +348,6 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'channels',
   'authorization',
   'auth',
-  'extensions',
   'plugins',
 ];
 

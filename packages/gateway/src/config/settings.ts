@@ -41,6 +41,14 @@ export interface Settings {
   readonly batches: BatchSettings;
   /** Retries, limits and services of the agent. */
   readonly agent: AgentSettings;
+  /** Are the schemas of MCP tools kept back until they are searched for? */
+  readonly toolSearch: boolean;
+  /** Folder of the operator's shared skills, `public/` in it; absolute. */
+  readonly skillsFolder: string;
+  /** What stands above `extensions_config.json`. */
+  readonly extensions: Readonly<Record<string, unknown>> | null;
+  /** The project folder; absolute. */
+  readonly root: string;
   /** Which sandbox and web tools there are. */
   readonly tools: ToolSettings;
   /** Tools that a person must approve before each call; `*` = every tool. */
@@ -162,6 +170,13 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     batches: batchesOf(config.subagent_batches ?? undefined),
     agent: agentSettingsOf(config),
     tools: toolsOf(config),
+    toolSearch: config.tool_search?.enabled ?? false,
+    skillsFolder: resolve(
+      root,
+      config.skills?.path ?? variables.REINDEER_SKILLS_PATH ?? variables.DEER_FLOW_SKILLS_PATH ?? 'skills',
+    ),
+    extensions: config.extensions ?? null,
+    root,
     approvals: config.approvals?.tools ?? [],
     uploads: {
       maxFiles: config.uploads?.max_files ?? 10,
