@@ -46,10 +46,11 @@ export async function streamRun(
       heartbeatMs: parts.heartbeatMs,
       signal: client.signal,
     });
-    const end = await writeEvents(outgoing, withErrorEvent(source, parts), {
-      clock: parts.surroundings.clock,
-      stalledMs: parts.stalledMs,
-    });
+    const writing = { clock: parts.surroundings.clock, stalledMs: parts.stalledMs };
+    // A source that fails in the middle ends as the SDK expects.
+    const end = await writeEvents(outgoing, source, writing).catch((error: unknown) =>
+      writeEvents(outgoing, errorEvents(error, parts), writing),
+    );
     if (end === 'disconnected') await left(parts, key, options.cancelOnDisconnect);
   } catch (error) {
     // The headers are gone; the connection is all that can still say it.
@@ -78,20 +79,15 @@ async function left(
   }
 }
 
-/** A source that fails in the middle ends as the SDK expects: `error`, then `end`. */
-async function* withErrorEvent(source: AsyncIterable<StreamItem>, parts: HttpParts): AsyncGenerator<StreamItem> {
-  try {
-    yield* source;
-  } catch (error) {
-    const { body } = errorAnswer(error);
-    parts.surroundings.logger.error('Reading a stream failed', { error: String(error) });
-    yield {
-      id: null,
-      event: 'error',
-      data: JSON.stringify({ error: body.code, name: body.code, message: body.detail }),
-    };
-    yield { id: null, event: 'end', data: 'null' };
-  }
+async function* errorEvents(error: unknown, parts: HttpParts): AsyncGenerator<StreamItem> {
+  const { body } = errorAnswer(error);
+  parts.surroundings.logger.error('Reading a stream failed', { error: String(error) });
+  yield {
+    id: null,
+    event: 'error',
+    data: JSON.stringify({ error: body.code, name: body.code, message: body.detail }),
+  };
+  yield { id: null, event: 'end', data: 'null' };
 }
 
 /**

@@ -89,18 +89,25 @@ export class RunFeed {
   }
 
   async after(seq: number): Promise<Read> {
-    if (seq < this.#from) return this.#direct(seq);
-    const known = this.#slice(seq);
-    if (known.length > 0)
-      return { facts: known, through: Math.max(this.#to, seq), exhausted: false, version: this.#seenHints };
-    if (this.#seenHints < this.#hints) {
-      await this.#fetch();
-      if (seq < this.#from) return this.#direct(seq);
-    }
+    const known = this.ready(seq);
+    if (known !== null) return known;
+    if (seq >= this.#from) await this.#fetch();
+    return seq < this.#from ? this.#direct(seq) : this.#windowed(seq);
+  }
+
+  /** As `after`, when the log need not be asked; null = it must be. */
+  ready(seq: number): Read | null {
+    if (seq < this.#from) return null;
+    const read = this.#windowed(seq);
+    return read.facts.length > 0 || read.exhausted ? read : null;
+  }
+
+  #windowed(seq: number): Read {
+    const facts = this.#slice(seq);
     return {
-      facts: this.#slice(seq),
+      facts,
       through: Math.max(this.#to, seq),
-      exhausted: this.#seenHints >= this.#hints,
+      exhausted: facts.length === 0 && this.#seenHints >= this.#hints,
       version: this.#seenHints,
     };
   }
