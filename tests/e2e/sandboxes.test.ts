@@ -68,13 +68,11 @@ const tests = (): void => {
   const containersOf = async (prefix: string): Promise<readonly string[]> =>
     (await docker.containers()).filter((name) => name.startsWith(`${prefix}-`)).sort();
   /** Ids of the engine: another container of the same name has another one. */
-  const engineIds = async (prefix: string): Promise<readonly string[]> =>
-    Promise.all(
-      (await containersOf(prefix)).map(async (name) => {
-        const { body } = await docker.ask('GET', `/containers/${name}/json`);
-        return (body as { Id: string }).Id;
-      }),
-    );
+  const engineIds = async (prefix: string): Promise<readonly string[]> => {
+    const filters = encodeURIComponent(JSON.stringify({ name: [`^/${prefix}-`] }));
+    const { body } = await docker.ask('GET', `/containers/json?filters=${filters}`);
+    return (body as { Id: string }[]).map(({ Id }) => Id).sort();
+  };
 
   const headersOf = (server: RunningServer): Record<string, string> =>
     server.token === null ? {} : { authorization: `Bearer ${server.token}` };
@@ -178,12 +176,12 @@ const tests = (): void => {
   /** A turn that lasts until the file `go` is uploaded to its thread. */
   const WAIT =
     'echo begun > /mnt/user-data/outputs/begun; while [ ! -e /mnt/user-data/uploads/go ]; do sleep 0.1; done; cat /tmp/mark';
-  const begin = async (server: RunningServer, thread: string): Promise<Promise<string>> => {
+  const begin = async (server: RunningServer, thread: string): Promise<{ readonly answer: Promise<string> }> => {
     const answer = turn(server, thread, `echo ${thread} > /tmp/mark; ${WAIT}`);
     answer.catch(() => {});
     const begun = `${server.url}/api/threads/${thread}/artifacts/mnt/user-data/outputs/begun`;
     await until(async () => (await fetch(begun, { headers: headersOf(server) })).ok);
-    return Promise.resolve(answer);
+    return { answer };
   };
   const go = async (server: RunningServer, thread: string): Promise<void> => {
     const form = new FormData();
@@ -212,8 +210,7 @@ const tests = (): void => {
       try {
         const a = await world.start('a');
         const [ofA = '', ofB = ''] = threads(2);
-        const turnA = { answer: begin(a, ofA) };
-        await until(async () => (await listed(a)).some(({ state }) => state === 'active'));
+        const turnA = await begin(a, ofA);
         const [container] = await engineIds(prefix);
         const b = await world.start('b');
         if (!withRedis) {
@@ -223,9 +220,9 @@ const tests = (): void => {
         }
         if (withRedis) {
           // The store forgets everything, and then goes away for a moment, under two live turns.
-          const turnB = { answer: begin(b, ofB) };
-          await until(async () => (await engineIds(prefix)).length === 2);
+          const turnB = await begin(b, ofB);
           const both = await engineIds(prefix);
+          expect(both).toHaveLength(2);
           const { createClient } = await import('redis');
           const admin = await createClient({ url: world.redis?.url ?? '' }).connect();
           await admin.flushAll();
@@ -237,12 +234,12 @@ const tests = (): void => {
           expect(await engineIds(prefix)).toEqual(both);
           expect([(await listed(a)).length, (await listed(b)).length]).toEqual([1, 1]);
           await go(b, ofB);
-          expect((await await turnB.answer).trim()).toBe(ofB);
+          expect((await turnB.answer).trim()).toBe(ofB);
         }
         expect([await metric(a, ADOPTIONS), await metric(b, ADOPTIONS)]).toEqual([0, 0]);
         expect(await engineIds(prefix)).toContain(container);
         await go(a, ofA);
-        expect((await await turnA.answer).trim()).toBe(ofA);
+        expect((await turnA.answer).trim()).toBe(ofA);
         // Idle now: whoever owns them stops them, and nobody else does.
         await until(async () => (await containersOf(prefix)).length === 0);
         expect(await turn(b, ofA, 'cat /mnt/user-data/outputs/begun')).toContain('begun');
