@@ -1,27 +1,40 @@
 // npm run chaos -- --minutes 3 [--seed 1] [--json]: a storm over three servers on one Postgres, without and with Redis in turn.
+// npm run chaos -- --batch [--items 5000] [--json]: a batch on three servers on one Postgres, one of them killed every few seconds.
 // npm run chaos -- --rounds 200 [--seed 1] [--json]: one server on SQLite, killed again and again.
 import { parseArgs } from 'node:util';
+import { batchChaos } from './batch.ts';
 import { killRounds } from './kill.ts';
 import { stormMinutes } from './storm/minutes.ts';
 
-const USE = 'Use: npm run chaos -- --minutes 3 | --rounds 200 [--seed 1] [--json]\n';
+const USE = 'Use: npm run chaos -- --minutes 3 | --rounds 200 | --batch [--items 5000] [--seed 1] [--json]\n';
 
 const { values } = parseArgs({
   options: {
     minutes: { type: 'string' },
     rounds: { type: 'string' },
+    batch: { type: 'boolean', default: false },
+    items: { type: 'string', default: '5000' },
     seed: { type: 'string', default: '1' },
     json: { type: 'boolean', default: false },
   },
 });
 const seed = Number(values.seed);
 const minutes = Number(values.minutes ?? 0);
-const rounds = Number(values.rounds ?? (values.minutes === undefined ? 200 : 0));
+const items = Number(values.items);
+const rounds = Number(values.rounds ?? (values.minutes === undefined && !values.batch ? 200 : 0));
 const sound =
-  Number.isInteger(seed) && Number.isInteger(rounds) && rounds >= 0 && minutes >= 0 && rounds > 0 !== minutes > 0;
+  Number.isInteger(seed) &&
+  Number.isInteger(rounds) &&
+  Number.isInteger(items) &&
+  items > 0 &&
+  rounds >= 0 &&
+  minutes >= 0 &&
+  [rounds > 0, minutes > 0, values.batch].filter(Boolean).length === 1;
 if (!sound) {
   process.stderr.write(USE);
   process.exit(2);
 }
 const options = { seed, json: values.json };
-process.exitCode = minutes > 0 ? await stormMinutes({ ...options, minutes }) : await killRounds({ ...options, rounds });
+if (values.batch) process.exitCode = await batchChaos({ items, json: values.json });
+else
+  process.exitCode = minutes > 0 ? await stormMinutes({ ...options, minutes }) : await killRounds({ ...options, rounds });

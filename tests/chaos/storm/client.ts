@@ -47,8 +47,8 @@ export interface ClientParts {
   readonly threads: readonly string[];
   /** No new work from here on. */
   readonly untilMs: number;
-  /** What is not answered by then will not be. */
-  readonly giveUpMs: number;
+  /** What is not answered by now will not be. */
+  readonly isLate: () => boolean;
   readonly count: ClientCounts;
   /** Ends what was begun, by thread. */
   readonly onSeen: (threadId: string, seen: Seen) => void;
@@ -260,8 +260,8 @@ export class StormClient {
 
   /** Waits a little before the next try; true = it is no use any more, and that is told. */
   async #late(what: string): Promise<boolean> {
-    const { random, giveUpMs, onStuck } = this.#parts;
-    if (performance.now() > giveUpMs) {
+    const { random, isLate, onStuck } = this.#parts;
+    if (isLate()) {
       onStuck(what);
       return true;
     }

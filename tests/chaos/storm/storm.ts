@@ -36,8 +36,8 @@ export interface StormResult {
 /** Short ones, so that many takeovers fit into a minute. */
 const LEASE_S = 5;
 const GRACE_S = 1;
-/** From the last disturbance on: a takeover and its sweep, and runs that wait for each other on a loaded machine. */
-const SETTLE_MS = 40_000;
+/** From the end of the healing on: a takeover and its sweep, and runs that wait for each other on a loaded machine. */
+const SETTLE_MS = 60_000;
 
 const CONFIG = `run_ownership:
   lease_seconds: ${LEASE_S}
@@ -65,6 +65,7 @@ export async function storm(options: StormOptions): Promise<StormResult> {
     // One after the other: the first one makes the tables.
     for (const instance of instances) await instance.start();
     const untilMs = performance.now() + seconds * 1_000;
+    let lateMs = Number.POSITIVE_INFINITY;
     const count = noCounts();
     const disturbances = noDisturbances();
     const seen = new Map<string, Seen[]>();
@@ -80,7 +81,7 @@ export async function storm(options: StormOptions): Promise<StormResult> {
           urls: () => instances.map(({ url }) => url),
           threads,
           untilMs,
-          giveUpMs: untilMs + SETTLE_MS,
+          isLate: () => performance.now() > lateMs,
           count,
           onSeen: (threadId, one) => seen.set(threadId, [...(seen.get(threadId) ?? []), one]),
           onStuck: (what) => stuck.push(what),
@@ -96,13 +97,14 @@ export async function storm(options: StormOptions): Promise<StormResult> {
       count: disturbances,
       note: (text) => note(`${((performance.now() - begun) / 1000).toFixed(1)} s: ${text}`),
     });
+    lateMs = performance.now() + SETTLE_MS;
     note('everything is healed');
     await working;
     const base = instances.find(({ state }) => state === 'up')?.url ?? '';
     const verdicts: StormVerdict[] = [];
     let offending: string[] = [];
     for (const threadId of threads) {
-      const history = await untilSettled(base, threadId, seen.get(threadId) ?? [], untilMs + SETTLE_MS);
+      const history = await untilSettled(base, threadId, seen.get(threadId) ?? [], lateMs);
       const verdict = checkThread(history);
       verdicts.push(verdict);
       const faults = [...verdict.lost, ...verdict.doubled, ...verdict.stuck, ...verdict.wrong];

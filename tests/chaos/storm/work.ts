@@ -6,7 +6,8 @@ export const EFFECTS = '/mnt/user-data/workspace/effects.txt';
 /** What a user says to have work done; the label is unlike any other. */
 export const asked = (label: string): string => `work ${label}`;
 export const answered = (label: string): string => `Work ${label} is done, and nothing of it was lost or doubled.`;
-export const labelOf = (text: string): string | null => /^work (\S+)$/.exec(text)?.[1] ?? null;
+/** The label in what was asked, also when something was put around it on the way to the model. */
+export const labelOf = (text: string): string | null => /\bwork (c\d+-\d+)\b/.exec(text)?.[1] ?? null;
 
 const bash = (line: string, seconds: number) => ({
   name: 'bash',
