@@ -6,6 +6,7 @@ import { holds, type Row } from './lib.ts';
 import { stepRows, turnRows } from './rows-agent.ts';
 import { containerRows } from './rows-container.ts';
 import { fanOutRow, httpRows, loopDelayRow } from './rows-http.ts';
+import { langgraphRows } from './rows-langgraph.ts';
 import { bootRows, sandboxRow } from './rows-machine.ts';
 import { postgresRows } from './rows-postgres.ts';
 
@@ -19,7 +20,10 @@ const groups: Readonly<Record<string, () => Promise<readonly Row[]>>> = {
   containers: containerRows,
   boot: bootRows,
   postgres: () => postgresRows(3),
+  langgraph: langgraphRows,
 };
+/** Only when named: it fetches the other server first. */
+const ON_REQUEST = new Set(['langgraph']);
 
 const { values } = parseArgs({ options: { json: { type: 'boolean' }, only: { type: 'string', multiple: true } } });
 const unknown = values.only?.find((name) => groups[name] === undefined);
@@ -34,7 +38,7 @@ if (built.status !== 0) process.exit(1);
 
 const rows: Row[] = [];
 for (const [name, run] of Object.entries(groups)) {
-  if (values.only !== undefined && !values.only.includes(name)) continue;
+  if (values.only === undefined ? ON_REQUEST.has(name) : !values.only.includes(name)) continue;
   process.stderr.write(`· ${name} …\n`);
   rows.push(...(await run()));
 }

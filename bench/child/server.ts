@@ -1,4 +1,4 @@
-// A server for the load rows; prints its port. Arguments: product|bare PIECES PAUSE_MS
+// A server for the load rows; prints its port. Arguments: product|plain|bare PIECES PAUSE_MS
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,6 +13,7 @@ import { resolveSettings } from '../../packages/gateway/src/config/settings.ts';
 import { Lifecycle } from '../../packages/gateway/src/life/lifecycle.ts';
 import { serveBare } from './bare.ts';
 import { StepModel } from './model.ts';
+import { plainAgent } from './plain.ts';
 
 const [kind, pieces, pauseMs] = process.argv.slice(2);
 const model = new StepModel({ steps: 0, pieces: Number(pieces), pauseMs: Number(pauseMs) });
@@ -30,7 +31,7 @@ const leadAgent = (sandboxes: SandboxProvider) => {
 };
 let port = 0;
 
-if (kind === 'product') {
+if (kind === 'product' || kind === 'plain') {
   const loaded = await loadConfig({
     path: undefined,
     cwd: home,
@@ -45,7 +46,7 @@ if (kind === 'product') {
     variables: loaded.variables,
     serve: true,
     agents: ({ sandboxes }) => {
-      const agent = leadAgent(sandboxes);
+      const agent = kind === 'plain' ? plainAgent(model) : leadAgent(sandboxes);
       return { graphs: new Map([[agent.assistantId, agent]]), models: [] };
     },
   });
