@@ -30,7 +30,8 @@ async function run(thread: string): Promise<void> {
     }
   }
   // Other servers just end, with the newest values.
-  if (!(prefix === '/api' ? /event: end\b/ : /event: values\b/).test(seen)) throw new Error(`the stream ended early: ${seen.slice(-300)}`);
+  if (!(prefix === '/api' ? /event: end\b/ : /event: values\b/).test(seen))
+    throw new Error(`the stream ended early: ${seen.slice(-300)}`);
 }
 
 let next = 0;
