@@ -37,4 +37,5 @@ if (!sound) {
 const options = { seed, json: values.json };
 if (values.batch) process.exitCode = await batchChaos({ items, json: values.json });
 else
-  process.exitCode = minutes > 0 ? await stormMinutes({ ...options, minutes }) : await killRounds({ ...options, rounds });
+  process.exitCode =
+    minutes > 0 ? await stormMinutes({ ...options, minutes }) : await killRounds({ ...options, rounds });
