@@ -53,8 +53,10 @@ export class Acquires {
     }
     if (!this.#usable(id, info)) return null;
     table.apply(id, { type: 'touch', now: table.now });
+    // The marker may be of an own stop, which may fail before the answer is heard: then the sandbox stays.
+    const { epoch } = table.state(id);
     if ((await claims.publish(id)) === 'being_destroyed') {
-      table.apply(id, { type: 'forget', epoch: null });
+      table.apply(id, { type: 'forget', epoch });
       return null;
     }
     // Both may have changed during the round trip: reserved for a stop (SB-15), or forgotten (SB-14).
@@ -72,8 +74,10 @@ export class Acquires {
       await this.#stops.dropUnhealthy(id, info);
       return null;
     }
+    // The marker may be of an own stop, which may fail before the answer is heard: then the sandbox stays.
+    const { epoch } = table.state(id);
     if ((await claims.publish(id)) === 'being_destroyed') {
-      table.apply(id, { type: 'forget', epoch: null });
+      table.apply(id, { type: 'forget', epoch });
       return null;
     }
     const client = this.#connect(info, identity);
@@ -182,14 +186,26 @@ export class Acquires {
             ? as('create', await this.created(identity, info, askedAt))
             : as('discover', await this.discovered(identity, info));
         }
-        const discarded = await this.#stops.discardUnready(info);
+        let discarded = await this.#stops.discardUnready(info);
         if (signal?.aborted) throw aborted();
+        if (outcome === 'existing' && discarded === 'refused' && (await this.#inherits(info)))
+          discarded = await this.#stops.discardUnready(info);
         // A container that was there and is dead gives its name free for one that lives.
         if (outcome === 'created' || discarded !== 'destroyed' || round > 1) throw notReady(id);
       }
     } finally {
       table.apply(id, { type: 'create-ended' });
     }
+  }
+
+  /**
+   * A thread that has moved here finds what is left of its sandbox, dead, while the other instance still counts it as its own. It takes that
+   * over as it would a living one; else the name would stay taken for as long as the other one keeps it.
+   */
+  async #inherits(info: SandboxInfo): Promise<boolean> {
+    const { table, claims } = this.#core;
+    if (table.state(info.id).phase !== 'absent' || (await this.#health(info)) !== 'dead') return false;
+    return (await claims.publish(info.id)) === 'published';
   }
 
   async #ready(info: SandboxInfo, withinMs: number, signal: AbortSignal | undefined): Promise<boolean> {

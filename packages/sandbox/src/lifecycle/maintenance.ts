@@ -6,12 +6,14 @@ import type { Stops } from './stops.ts';
 /** Store calls and stops of one pass that run at the same time. */
 const AT_ONCE = 16;
 const STOPS_AT_ONCE = 4;
+/** Two looks at orphans that are further apart than so many sweeps say nothing about the time between. */
+const GAP = 1.5;
 
 /**
  * What happens without anybody asking: leases are renewed, orphans adopted, the idle stopped. Each pass can be called by hand and never
  * rejects; `start` runs them by the clock until `stop`.
  *
- * Two loops, since renewal must wait behind nothing (SB-47): *stopped* → `start` → *running* → `stop` (no store call begins after it
+ * Three loops, since renewal must wait behind nothing (SB-47) and adoption behind no stop: *stopped* → `start` → *running* → `stop` (no store call begins after it
  * has resolved, ND-03) → *stopped*.
  */
 export class Maintenance {
@@ -19,10 +21,13 @@ export class Maintenance {
   readonly #stops: Stops;
   readonly #over = new AbortController();
   #loops: Promise<unknown> | null = null;
+  /** Monotonic milliseconds. */
+  #lookedAt: number;
 
   constructor(core: Core, stops: Stops) {
     this.#core = core;
     this.#stops = stops;
+    this.#lookedAt = core.table.now;
   }
 
   start(): void {
@@ -30,10 +35,9 @@ export class Maintenance {
     const { renewalIntervalMs, sweepMs } = this.#core.settings;
     this.#loops = Promise.all([
       this.#loop('renewal', renewalIntervalMs, () => this.renew()),
-      this.#loop('sweep', sweepMs, async () => {
-        await this.reconcile();
-        await this.reap();
-      }),
+      this.#loop('reconcile', sweepMs, () => this.#look()),
+      // A slow stop must not keep orphans waiting.
+      this.#loop('reap', sweepMs, () => this.reap()),
     ]);
   }
 
@@ -91,6 +95,17 @@ export class Maintenance {
       await surroundings.probe.at('sandbox.before-reserve', { id });
       await this.#stops.destroyWarm(id, info, { kind: 'expired', info, before });
     });
+  }
+
+  /**
+   * A pass by the clock. After a pause of this process its earlier looks count no more: an owner may have come and, with the store's
+   * memory, gone again.
+   */
+  async #look(): Promise<void> {
+    const { table, settings } = this.#core;
+    if (table.now - this.#lookedAt > GAP * settings.sweepMs) table.vanishExcept(new Set());
+    this.#lookedAt = table.now;
+    await this.reconcile();
   }
 
   async #consider(info: SandboxInfo): Promise<void> {

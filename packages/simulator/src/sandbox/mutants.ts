@@ -530,9 +530,20 @@ const MACHINE_MUTANTS: readonly SandboxMutant[] = [
       if (event.type !== 'seen' || state.phase !== 'absent') return reduceSandbox(state, event);
       return {
         outcome: 'changed',
-        state: { ...state, unownedSince: state.unownedSince ?? event.now, unowned: state.unowned ?? event.info },
+        state: {
+          ...state,
+          unownedSince: state.unownedSince ?? event.now,
+          unowned: event.info,
+        },
       };
     },
+  },
+  {
+    name: 'grace-of-an-earlier-container',
+    breaks: 'S9',
+    races: '43, 44',
+    machine: (state, event) =>
+      reduceSandbox(state, event.type === 'seen' && state.unowned !== null ? { ...event, info: state.unowned } : event),
   },
   {
     name: 'adoption-expires-at-once',

@@ -191,6 +191,18 @@ export function sandboxHandingOutContract(factory: SandboxLifecycleFactory): voi
       expect([a.store.calls.length, a.backend.calls.length]).toEqual(before);
     });
 
+    test('what is dead and a peer still keeps does not lock out its thread', verifies('SB-65'), async () => {
+      const { engine, id, instance, owner } = scene();
+      const [a, b] = [instance('a'), instance('b')];
+      await a.provider.release((await a.acquire()).id);
+      const container = engine.containers.get(id);
+      if (container !== undefined) container.state = 'dead';
+      expectWorking(engine, await b.acquire());
+      expect([engine.created, engine.stopped, await owner(id)]).toEqual([[id, id], [id], 'b']);
+      await a.provider.renew();
+      expect([a.phase(id), b.phase(id)]).toEqual([null, 'active']);
+    });
+
     test('dead is replaced, unknown is kept', verifies('SB-20'), async () => {
       const { engine, id, instance } = scene();
       const a = instance('a');

@@ -202,8 +202,14 @@ export function sandboxTeardownContract(factory: SandboxLifecycleFactory): void 
       await b.store.target.take(id);
       const container = engine.containers.get(id);
       if (container !== undefined) container.state = 'dead';
-      await expect(a.acquire()).rejects.toMatchObject({ code: 'sandbox_unavailable' });
+      // It is the peer's until this thread's next turn has taken it over.
+      const take = a.store.hold('take', 'before');
+      const acquiring = a.acquire();
+      await take.reached;
       expect([engine.stopped, await owner(id), engine.containers.has(id)]).toEqual([[], 'b', true]);
+      take.open();
+      expectWorking(engine, await acquiring);
+      expect([engine.stopped, await owner(id)]).toEqual([[id], 'a']);
     });
 
     test('eviction keeps what it may not stop', verifies('SEED-001-52', 'SB-44', 'SB-45'), async () => {
