@@ -34,6 +34,7 @@ interface Listed {
   readonly name: string;
   readonly state: string;
   readonly thread_id: string | null;
+  readonly memory_bytes: number | null;
 }
 
 const ADOPTIONS = 'reindeer_sandbox_adoptions_total';
@@ -112,6 +113,7 @@ const tests = (): void => {
         const ids = threads(3);
         // Outside of the thread's own folders: only this very container has it.
         await Promise.all(ids.map((thread, index) => turn(first, thread, `echo mark-${index} > /tmp/mark`)));
+        for (const { memory_bytes } of await listed(first)) expect(memory_bytes).toBeGreaterThan(100_000);
         const before = await engineIds(prefix);
         expect(before).toHaveLength(3);
         await first.process.end('SIGKILL');

@@ -2,13 +2,13 @@ import { createServer } from 'node:net';
 import { openPostgres, openSqlite } from '@reindeer/database';
 import { ReindeerError } from '@reindeer/protocol';
 import { systemSurroundings } from '@reindeer/runtime';
-import { createSandboxProvider } from '@reindeer/sandbox';
+import { createContainerProvider, createSandboxProvider, MemoryOwnershipStore } from '@reindeer/sandbox';
 import { loadConfig } from '../config/load.ts';
 import { DEMO_USE } from '../config/models.ts';
 import { resolveSettings, type Settings } from '../config/settings.ts';
 import type { Variables } from '../config/substitute.ts';
 import { resourcesOf } from '../resources.ts';
-import { sandboxSettings } from '../sandbox-settings.ts';
+import { containerSettings, sandboxSettings } from '../sandbox-settings.ts';
 import type { Command } from './arguments.ts';
 import { EXIT, type Host } from './host.ts';
 
@@ -175,12 +175,16 @@ async function sandboxFindings(settings: Settings, environment: Variables): Prom
   const name = 'sandbox';
   const surroundings = systemSurroundings();
   try {
-    const provider = await createSandboxProvider({
-      settings: sandboxSettings(settings),
-      home: settings.home,
-      surroundings,
-      environment,
-    });
+    const parts = { home: settings.home, surroundings, environment };
+    // Containers are only asked about: nothing is adopted, and what others run is not stopped.
+    const provider =
+      settings.sandbox.provider === 'container'
+        ? await createContainerProvider({
+            ...parts,
+            settings: containerSettings(settings),
+            ownership: new MemoryOwnershipStore({ ownerId: 'doctor', clock: surroundings.clock, ttlMs: 1_000 }),
+          })
+        : await createSandboxProvider({ ...parts, settings: sandboxSettings(settings) });
     const report = provider.report();
     await provider.shutdown();
     if (!report.canExecute)

@@ -21,6 +21,7 @@ import type { RunFolders } from './run-folders.ts';
 import type { ContainerSecrets } from './secrets.ts';
 import type { ContainerSettings } from './settings.ts';
 import { containerSpec, OWN_PORT } from './spec.ts';
+import { memoryOf } from './usage.ts';
 
 export interface ContainerBackendParts {
   readonly engine: EngineClient;
@@ -200,6 +201,10 @@ export class ContainerBackend implements SandboxBackend {
     // An empty list may also be a failed one, which says nothing about any folder.
     if (entries.length > 0) await folders.sweep(new Set(nonces), surroundings.clock.now()).catch(() => {});
     return found;
+  }
+
+  memory(infos: readonly SandboxInfo[]): Promise<ReadonlyMap<string, number>> {
+    return memoryOf(this.#parts.engine, infos.map(asContainer));
   }
 
   connect(info: SandboxInfo, identity: SandboxIdentity): SandboxClient {
