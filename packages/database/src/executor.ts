@@ -63,6 +63,11 @@ export interface Script<I, O> {
    * answered: for what acknowledges something to somebody else (admissions, the tool journal, terminal rows).
    */
   readonly mode: 'read' | 'write' | 'durable';
+  /**
+   * On Postgres, what saves ways over the network. `alone`: the script is one statement, and needs no transaction around it.
+   * `together`: it sends everything before it looks at any answer, so that the COMMIT goes out with the rest.
+   */
+  readonly trip?: 'alone' | 'together';
   readonly run: (tx: Tx, input: I) => Promise<O>;
 }
 
@@ -70,8 +75,9 @@ export function defineScript<I, O>(
   name: string,
   mode: Script<I, O>['mode'],
   run: (tx: Tx, input: I) => Promise<O>,
+  trip?: Script<I, O>['trip'],
 ): Script<I, O> {
-  return { name, mode, run };
+  return trip === undefined ? { name, mode, run } : { name, mode, run, trip };
 }
 
 type Build<P, R> = (db: Kysely<Database>, params: P, dialect: Dialect) => Compilable<R>;

@@ -61,7 +61,7 @@ type Begin = AttemptStore['begin'];
 type Begun = Extract<Awaited<ReturnType<Begin>>, { readonly outcome: 'begun' }>;
 type Beginning = (Omit<Begun, 'log'> & { readonly log: StoredPage }) | { readonly outcome: 'not_now' };
 
-/** Only where transactions run one after another: elsewhere another run could be admitted between the look and the start. */
+/** A run that is admitted between the look and the start replaces this one, whose start is refused then. */
 async function begin(tx: Tx, input: Parameters<Begin>[0]): Promise<Beginning> {
   const { fence, threadId, now } = input;
   if ((await tx.first(startable, { ...fence, threadId })) === undefined) return { outcome: 'not_now' };

@@ -64,6 +64,12 @@ export class PostgresClient {
   /** As `call`, on the connection of the renewals. */
   readonly callFirst: Call = (name, input) => this.#enqueue(this.#options.renewals, name, input);
 
+  /** Runs a script that only this database has. `first`: on the connection of the renewals. */
+  run<I, O>(script: Script<I, O>, input: I, first = false): Promise<O> {
+    const pool = first ? this.#options.renewals : this.#options.pool;
+    return this.#accept(pool, () => this.#run(pool, script as Script<never, unknown>, input)) as Promise<O>;
+  }
+
   /** Waits for what was called before, at most as long as an answer may take, and ends the connections. Idempotent. */
   close(): Promise<void> {
     this.#closing ??= (async () => {
@@ -79,6 +85,12 @@ export class PostgresClient {
   }
 
   #enqueue(pool: pg.Pool, name: string, input: unknown): Promise<never> {
+    const script = this.#options.scripts[name];
+    if (script === undefined) return Promise.reject(toReindeerError(new TypeError(`There is no script "${name}".`)));
+    return this.#accept(pool, () => this.#run(pool, script, input)) as Promise<never>;
+  }
+
+  #accept(pool: pg.Pool, work: () => Promise<unknown>): Promise<unknown> {
     if (this.#closing !== null)
       return Promise.reject(new ReindeerError('store_unavailable', 'The database is closed.'));
     const limit = this.#options.maxQueued;
@@ -89,16 +101,14 @@ export class PostgresClient {
           detail: { limit },
         }),
       );
-    const running = this.#run(pool, name, input);
+    const running = work();
     this.#running.add(running);
     const done = (): void => void this.#running.delete(running);
     running.then(done, done);
-    return running as Promise<never>;
+    return running;
   }
 
-  async #run(pool: pg.Pool, name: string, input: unknown): Promise<unknown> {
-    const script = this.#options.scripts[name];
-    if (script === undefined) throw toReindeerError(new TypeError(`There is no script "${name}".`));
+  async #run(pool: pg.Pool, script: Script<never, unknown>, input: unknown): Promise<unknown> {
     const deadline = performance.now() + this.#options.answerMs;
     let mayReconnect = true;
     for (let tries = 1; ; tries += 1) {

@@ -10,6 +10,7 @@ import { RedisRelay } from '../relay/redis.ts';
 import { scripts } from '../scripts.ts';
 import type { StoredStats } from '../stats.ts';
 import { attemptStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
+import { admissionsOf } from './admissions.ts';
 import { PostgresClient } from './client.ts';
 import { type ConnectionOptions, connectionConfig } from './config.ts';
 import { loadDriver } from './driver.ts';
@@ -140,6 +141,8 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
 
   const { call, callFirst } = client;
   const { databaseId, ...identity } = joined;
+  const attempts = attemptStore(call);
+  const { admit, begin } = admissionsOf(client, call, attempts);
   const tokens: TokenRelay | null = relay ?? redis;
   if (tokens === null) throw new ReindeerError('internal', 'There is no relay.');
   return {
@@ -147,7 +150,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     databaseId,
     relay: tokens,
     threads: threadStore(call),
-    runs: runStore(call, callFirst, renewAll(callFirst)),
+    runs: { ...runStore(call, callFirst, renewAll(client, callFirst)), admit },
     log: logStore(call, (listener) => {
       const own = (threadId: string, head: number): void => listener(threadId, head);
       listeners.add(own);
@@ -156,7 +159,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     journal: journalStore(call),
     checkpoints: checkpointStore(call),
     batches: batchStore(call, callFirst),
-    attempts: attemptStore(call),
+    attempts: { ...attempts, begin },
     stats: () => call('database.stats', {}),
     close: () => {
       closing ??= close();

@@ -77,12 +77,15 @@ export async function runScript<I, O>(
   input: I,
 ): Promise<Committed<O>> {
   const appended = new Map<string, number>();
+  const tx = transaction(client, statements, appended);
+  if (script.trip === 'alone') return { value: await runAlone(script, tx, input), appended };
+  if (script.trip === 'together') return { value: await runTogether(client, script, tx, input), appended };
   const begun = client.query(script.mode === 'read' ? BEGIN_READ : BEGIN_WRITE);
   // Looked at below, also when the script fails first.
   begun.catch(() => {});
   let value: O;
   try {
-    value = await script.run(transaction(client, statements, appended), input);
+    value = await script.run(tx, input);
     await begun;
   } catch (reason) {
     throw new Undone(reason, isConnectionLost(reason) || !(await rolledBack(client)));
@@ -97,9 +100,36 @@ export async function runScript<I, O>(
     throw unknownOutcome(error);
   }
   // What COMMIT answers in a transaction that had failed before.
-  if (end.command === 'ROLLBACK')
-    throw new Undone(new ReindeerError('internal', 'A failed statement was overlooked; nothing is stored.'), false);
+  if (end.command === 'ROLLBACK') throw new Undone(overlooked(), false);
   return { value, appended };
+}
+
+/** One statement, which the server makes a transaction of its own. */
+async function runAlone<I, O>(script: Script<I, O>, tx: Tx, input: I): Promise<O> {
+  try {
+    return await script.run(tx, input);
+  } catch (error) {
+    if (!isConnectionLost(error)) throw new Undone(error, false);
+    if (script.mode === 'read') throw new Undone(error, true);
+    throw unknownOutcome(error);
+  }
+}
+
+/** Everything is on its way before the first answer is here, COMMIT included. */
+async function runTogether<I, O>(client: ClientBase, script: Script<I, O>, tx: Tx, input: I): Promise<O> {
+  const begun = client.query(BEGIN_WRITE);
+  const running = script.run(tx, input);
+  const ended = client.query('commit');
+  const [begin, value, end] = await Promise.allSettled([begun, running, ended]);
+  if (end.status === 'rejected') {
+    if (isConnectionLost(end.reason)) throw unknownOutcome(end.reason);
+    throw new Undone(end.reason, !(await rolledBack(client)));
+  }
+  const stored = end.value.command !== 'ROLLBACK';
+  if (begin.status === 'rejected') throw unknownOutcome(begin.reason);
+  if (value.status === 'fulfilled' && stored) return value.value;
+  const reason = value.status === 'rejected' ? value.reason : overlooked();
+  throw stored ? reason : new Undone(reason, false);
 }
 
 /** Runs a script inside the caller's transaction. */
@@ -111,6 +141,9 @@ export function runInside<I, O>(
 ): Promise<O> {
   return script.run(transaction(client, statements, new Map()), input);
 }
+
+const overlooked = (): ReindeerError =>
+  new ReindeerError('internal', 'A failed statement was overlooked; nothing is stored.');
 
 async function rolledBack(client: ClientBase): Promise<boolean> {
   return client.query('rollback').then(

@@ -2,7 +2,8 @@ import type { LeaseHolder, RenewOutcome, Run, RunStore } from '@reindeer/protoco
 import { sql } from 'kysely';
 import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { greatest, texts } from '../sql.ts';
-import { findRun, toCancelAction } from './rows.ts';
+import { outcomeOf } from './at-once.ts';
+import { findRun } from './rows.ts';
 
 type Input<M extends keyof RunStore> = Parameters<RunStore[M]>[0];
 
@@ -47,65 +48,38 @@ const holdersNow = defineStatement((db, p: { runIds: string }, dialect) =>
     .where('acknowledged', '=', 0),
 );
 
-/**
- * A renewal and a takeover of one run meet at its lease: both lock that row first, and only then look at the other's. So a renewal
- * waits for no row of `runs`, whoever holds it, and a takeover never overlooks a renewal (RL-17, RL-19).
- */
-const lockFreeLeases = defineStatement((db, p: { runIds: string }, dialect) =>
-  db
-    .selectFrom('run_leases')
-    .select('run_id')
-    .where('run_id', 'in', texts(dialect, p.runIds))
-    .forNoKeyUpdate()
-    .skipLocked(),
-);
-
-/** Renews those of `inReach`; null = all. The others, as far as they still stand, are busy. */
-async function renewHolders(
-  tx: Tx,
-  asked: readonly LeaseHolder[],
-  inReach: ReadonlySet<string> | null,
-): Promise<Map<string, RenewOutcome>> {
+async function renewHolders(tx: Tx, asked: readonly LeaseHolder[]): Promise<Map<string, RenewOutcome>> {
   const holders: Holders = asked.map((holder) => ({
     r: holder.runId,
     t: holder.token,
     e: holder.expiresAt,
     i: holder.allowInterrupted ? 1 : 0,
   }));
-  const reached = inReach === null ? holders : holders.filter((holder) => inReach.has(holder.r));
   const renewed = new Map(
-    (await tx.all(renewLeases, { holders: JSON.stringify(reached) })).map((row) => [row.run_id, row.expires_at]),
+    (await tx.all(renewLeases, { holders: JSON.stringify(holders) })).map((row) => [row.run_id, row.expires_at]),
   );
+  const runIds = JSON.stringify(holders.map((holder) => holder.r));
   const rows = new Map(
-    (await tx.all(holdersNow, { runIds: JSON.stringify(holders.map((holder) => holder.r)) })).map((row) => [
+    (await tx.all(holdersNow, { runIds })).map((row) => [
       row.run_id,
-      row,
+      { ...row, expires_at: renewed.get(row.run_id) ?? null },
     ]),
   );
-  const outcomes = new Map<string, RenewOutcome>();
-  for (const { runId, token, allowInterrupted } of asked) {
-    const row = rows.get(runId);
-    const expiresAt = renewed.get(runId);
-    if (row === undefined || row.token !== token) outcomes.set(runId, { outcome: 'lost' });
-    else if (expiresAt !== undefined)
-      outcomes.set(runId, { outcome: 'renewed', expiresAt, cancelAction: toCancelAction(row.cancel_action) });
-    else if (row.status === 'interrupted' && !allowInterrupted) outcomes.set(runId, { outcome: 'interrupted' });
-    else outcomes.set(runId, { outcome: 'busy' });
-  }
-  return outcomes;
+  return new Map(asked.map((holder) => [holder.runId, outcomeOf(holder, rows.get(holder.runId))]));
 }
 
+/** Where transactions run one after another; Postgres has `renewAtOnce`. */
 export const renew = defineScript(
   'runs.renew',
   'write',
-  async (tx, { holders }: { readonly holders: readonly LeaseHolder[] }): Promise<Map<string, RenewOutcome>> => {
-    if (tx.serial) return renewHolders(tx, holders, null);
-    const runIds = JSON.stringify(holders.map((holder) => holder.runId));
-    const free = await tx.all(lockFreeLeases, { runIds });
-    return renewHolders(tx, holders, new Set(free.map((row) => row.run_id)));
-  },
+  (tx, { holders }: { readonly holders: readonly LeaseHolder[] }): Promise<Map<string, RenewOutcome>> =>
+    renewHolders(tx, holders),
 );
 
+/**
+ * A renewal and a takeover of one run meet at its lease: both lock that row first, and only then look at the other's. So a renewal
+ * waits for no row of `runs`, whoever holds it, and a takeover never overlooks a renewal (RL-17, RL-19).
+ */
 const limitWait = defineStatement((db, _p: object) =>
   db.selectNoFrom(sql`set_config('lock_timeout', ${sql.lit(`${BUSY_WAIT_MS}ms`)}, true)`.as('limit')),
 );
@@ -132,7 +106,7 @@ export const renewOne = defineScript(
         await tx.first(lockLease, { runId });
       }
     }
-    return (await renewHolders(tx, [holder], null)).get(runId) ?? { outcome: 'lost' };
+    return (await renewHolders(tx, [holder])).get(runId) ?? { outcome: 'lost' };
   },
 );
 

@@ -147,6 +147,8 @@ test('no statement of a call reads a whole table', async () => {
   const claim = { owner: 'peer', tokens: ['t'], leaseExpiresAt: 99, graceMs: 1, deadOwners: [], skipRunIds: ['r1'] };
   await call(scripts['runs.claimOrphans'], { ...claim, now: 1 });
   await call(scripts['runs.relinquish'], fenceOf('r2'));
+  await call(scripts['runs.takeQueued'], { ...own, owner: 'me', token: 'turn', leaseExpiresAt: 9, now: 1 });
+  await call(scripts['runs.freeQueues'], { limit: 10 });
   await call(scripts['runs.active'], own);
   await call(scripts['runs.list'], { ...own, status: null, limit: 10, offset: 0 });
   await call(scripts['runs.get'], { runId: 'r2' });
