@@ -8,12 +8,16 @@ import type {
   StreamItem,
 } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
+import { retry } from '../common/retry.ts';
 import { unlessAborted } from '../common/waiting.ts';
 import { type ReaderParts, StreamReader } from '../stream/reader.ts';
 import { belongs } from './cancel.ts';
 import type { RunManager } from './manager.ts';
 import type { RunParts } from './ports.ts';
 import type { RunRegistry } from './registry.ts';
+
+/** Tries and first pause of a question to the store, in milliseconds, while a client waits for the answer of a run. */
+const PATIENCE = { tries: 4, backoffMs: 250 };
 
 /** The run service of one process: the manager for what changes runs, the store and the log for everything that is read. */
 export class LocalRunService implements RunService {
@@ -72,7 +76,13 @@ export class LocalRunService implements RunService {
       input.signal?.throwIfAborted();
       if (over.aborted) throw stopping();
       const local = this.#registry.get(input.runId);
-      const run = await this.get(input);
+      // Who waits for long meets a store that is away for a moment.
+      const run = await retry(
+        clock,
+        PATIENCE,
+        () => this.get(input),
+        () => over.aborted,
+      );
       if (run === null || run.acknowledged) return run;
       if (local !== undefined) await unlessAborted(local.settled, over).catch(() => undefined);
       // Held elsewhere, or given up here and soon taken over by recovery: the row is looked at again after a while.
