@@ -14,7 +14,13 @@ import {
   skillsSection,
   webTools,
 } from '@reindeer/agent';
-import type { BatchService, SandboxLeases, SandboxProvider, Surroundings } from '@reindeer/protocol';
+import {
+  type BatchService,
+  offersCommands,
+  type SandboxLeases,
+  type SandboxProvider,
+  type Surroundings,
+} from '@reindeer/protocol';
 import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
 import type { Agents } from './compose.ts';
 import { DEMO_USE } from './config/models.ts';
@@ -112,11 +118,13 @@ export async function createAgents(parts: {
       },
     },
   });
+  // Last, so that nothing runs on when a setting above is refused.
+  mcp.start();
   return {
     graphs: new Map([agent, agent.items].flatMap((graph) => (graph === null ? [] : [[graph.assistantId, graph]]))),
     batches: {
       executor: (services) =>
-        createItemExecutor({ ...services, subagents, canExecute: sandboxes.report().canExecute, surroundings }),
+        createItemExecutor({ ...services, subagents, canExecute: offersCommands(sandboxes.report()), surroundings }),
       bind: (service) => {
         batches = service;
       },

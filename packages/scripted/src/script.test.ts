@@ -4,6 +4,7 @@ import {
   AttemptCounter,
   byCaller,
   conversationKey,
+  nameToolResults,
   type ScriptMessage,
   ScriptMiss,
   type ScriptRequest,
@@ -93,4 +94,21 @@ describe('pieces', () => {
     expect(one.pieces.map((piece) => piece.kind)).toEqual(['call', 'arguments', 'call', 'arguments']);
     expect(new Set([...one.calls, ...two.calls].map((call) => call.id)).size).toBe(4);
   });
+});
+
+test('marks around what a person wrote are taken off; notes have none', () => {
+  const plain = {
+    role: 'user' as const,
+    toolCalls: [],
+    toolCallId: null,
+    toolName: null,
+    failed: false,
+    reasoning: null,
+  };
+  const [written, note] = nameToolResults([
+    { ...plain, text: 'files\n\n--- BEGIN USER INPUT ---\nhello\n--- END USER INPUT ---' },
+    { ...plain, text: 'a note' },
+  ]);
+  expect(written).toMatchObject({ text: 'files\n\nhello', written: true });
+  expect(note).toEqual({ ...plain, text: 'a note' });
 });

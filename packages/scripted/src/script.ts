@@ -14,6 +14,8 @@ export interface ScriptMessage {
   readonly toolName: string | null;
   /** Of a tool message: did the tool report a failure? */
   readonly failed: boolean;
+  /** Of a user message: a person wrote it, as the marks around it say; they are taken off `text`. Notes of the harness have none. */
+  readonly written?: boolean;
   /** Reasoning that the assistant message carries back to the provider; null = none. */
   readonly reasoning: string | null;
 }
@@ -177,10 +179,20 @@ export class AttemptCounter {
   }
 }
 
-/** Gives tool messages the name of the call that they answer. */
+/** How the harness marks what a person wrote. A script reads the words alone; the journal keeps the request as it came. */
+const MARKED = /--- BEGIN USER INPUT ---\n([\s\S]*?)\n--- END USER INPUT ---/g;
+
+function unmarked(message: ScriptMessage): ScriptMessage {
+  if (!message.text.includes('--- BEGIN USER INPUT ---')) return message;
+  const text = message.text.replace(MARKED, (_, words: string) => words);
+  return text === message.text ? message : { ...message, text, written: true };
+}
+
+/** Gives tool messages the name of the call that they answer, and takes the marks off what people wrote. */
 export function nameToolResults(messages: readonly ScriptMessage[]): ScriptMessage[] {
   const names = new Map<string, string>();
-  return messages.map((message) => {
+  return messages.map((given) => {
+    const message = given.role === 'user' ? unmarked(given) : given;
     for (const call of message.toolCalls) names.set(call.id, call.name);
     if (message.role !== 'tool' || message.toolName !== null) return message;
     return { ...message, toolName: names.get(message.toolCallId ?? '') ?? null };

@@ -251,3 +251,10 @@ test(
     expect(JSON.stringify(model.requests[1])).not.toContain('current_uploads');
   },
 );
+
+test('an engine of containers that is away at the start takes no tool from the agent: it may be back at any time', async () => {
+  const away = new MemorySandboxes({ canExecute: false, provider: 'container' });
+  const { model } = await run([{ text: 'ok' }], 'hi', { sandboxes: away });
+  const offered = ((model as FakeModel).bound[0] as { name: string }[]).map(({ name }) => name);
+  expect(offered).toContain('bash');
+});

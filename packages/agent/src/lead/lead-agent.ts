@@ -5,6 +5,7 @@ import {
   type BatchService,
   type Graph,
   type GraphFactory,
+  offersCommands,
   ReindeerError,
   type SandboxLeases,
   type SandboxProvider,
@@ -126,7 +127,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
   const leases = options.leases ?? new SharedLeases(sandboxes, surroundings.logger);
   const report = sandboxes.report();
   const abilities = {
-    canExecute: report.canExecute,
+    canExecute: offersCommands(report),
     pathStyle: pathStyleOf(sandboxes),
   };
   const guards = guardsOf(options);

@@ -148,3 +148,40 @@ test.each([
   await drain(after.start(saver, second), new Command({ resume: { decisions: [{ type: 'reject' }] } }), second);
   expect(ran).toEqual([]);
 });
+
+test('a question expires: a late yes is a no, and the time counts from the first asking', async () => {
+  const run = async (waits: readonly number[]) => {
+    let now = 1_000_000;
+    const clock = { ...testSurroundings().clock, now: () => now };
+    const ran: string[] = [];
+    const make = tool(({ command }) => ran.push(command) && 'ran', {
+      name: 'bash',
+      description: 'bash',
+      schema: z.object({ command: z.string() }),
+    });
+    const model = new FakeModel([{ calls: [bash('reboot')] }, done]);
+    const saver = new MemorySaver();
+    const { start } = fixture({ model, tools: [make], middleware: [ask(['bash'], 60_000, clock)] });
+    const attempt = recordedAttempt();
+    let outcome = await drain(start(saver, attempt), { messages: [new HumanMessage('go')] }, attempt);
+    const shown = outcome.interrupts.map((item) => (item.value as { expires_at?: string }).expires_at);
+    for (const [index, wait] of waits.entries()) {
+      now += wait;
+      const last = index === waits.length - 1;
+      const answer = last ? { decisions: [{ type: 'approve' }] } : { decisions: [] };
+      const next = recordedAttempt({ rows: attempt.rows });
+      outcome = await drain(start(saver, next), new Command({ resume: answer }), next);
+      if (!last) shown.push(...outcome.interrupts.map((item) => (item.value as { expires_at?: string }).expires_at));
+    }
+    return { ran, shown, messages: outcome.messages };
+  };
+  const inTime = await run([59_000]);
+  expect(inTime.ran).toEqual(['reboot']);
+  expect(inTime.shown).toEqual([new Date(1_060_000).toISOString()]);
+  // Asked again after a wrong answer: the time that was given stays.
+  const late = await run([40_000, 40_000]);
+  expect(late.ran).toEqual([]);
+  expect(late.shown).toEqual([new Date(1_060_000).toISOString(), new Date(1_060_000).toISOString()]);
+  expect(late.messages.find((message) => message.type === 'tool')?.text).toMatch(/time to approve it had run out/);
+  expect(late.messages.at(-1)?.text).toBe('done');
+});

@@ -54,6 +54,70 @@ describe('finding the file', () => {
   });
 });
 
+describe('safe-guards of the agent', () => {
+  test('keys of the reference reach the agent; what is left out has its default', async () => {
+    await write(
+      [
+        'tool_output: {externalize_min_chars: 500, exempt_tools: [look], tool_overrides: {bash: 0}}',
+        'summarization: {trigger: {type: messages, value: 40}, keep: {type: tokens, value: 900}, model_name: small}',
+        'loop_detection: {hard_limit: 9, tool_freq_overrides: {bash: {warn: 5, hard_limit: 6}}, max_tracked_threads: 10}',
+        'token_budget: {enabled: true, max_tokens: 5000}',
+        'circuit_breaker: {failure_threshold: 2, recovery_timeout_sec: 5}',
+        'llm_call: {retry_max_attempts: 1, max_concurrent_calls: 4}',
+        'safety_finish_reason: {detectors: [gemini]}',
+        'read_before_write: {enabled: false}',
+        'guardrails: {enabled: true, fail_closed: false, provider: {use: "deerflow.guardrails:AllowlistProvider", config: {denied_tools: [bash]}}}',
+        'suggestions: {max_suggestions: 5}',
+        'approvals: {tools: [bash], expire_after_seconds: 60}',
+      ].join('\n'),
+    );
+    const { agent } = await settings();
+    const { safeguards } = agent;
+    expect(safeguards.toolOutput).toMatchObject({
+      externalizeMinCharacters: 500,
+      exemptTools: ['look'],
+      previewHeadCharacters: 2_000,
+    });
+    expect(safeguards.summarization).toMatchObject({
+      triggers: [{ type: 'messages', value: 40 }],
+      keep: { type: 'tokens', value: 900 },
+    });
+    expect(agent.summaryModel).toBe('small');
+    expect(safeguards.loopDetection).toMatchObject({
+      warnThreshold: 3,
+      hardLimit: 9,
+      toolFreqOverrides: { bash: { warn: 5, hardLimit: 6 } },
+    });
+    expect(safeguards.tokenBudget).toMatchObject({ enabled: true, maxTokens: 5_000, warnThreshold: 0.8 });
+    expect(agent.llmCall).toMatchObject({
+      retryMaxAttempts: 1,
+      circuitBreaker: { failureThreshold: 2, recoveryTimeoutMs: 5_000 },
+    });
+    expect(safeguards.safetyFinish.detectors).toEqual(['gemini']);
+    expect(safeguards.readBeforeWrite).toBe(false);
+    expect(safeguards.guardrails).toMatchObject({ failClosed: false, provider: { name: 'allowlist' } });
+    expect(agent.suggestions.most).toBe(5);
+    expect(agent.approvalExpiryMs).toBe(60_000);
+    await write('');
+    expect((await settings()).agent).toMatchObject({
+      approvalExpiryMs: null,
+      safeguards: { readBeforeWrite: true, guardrails: { provider: null } },
+    });
+  });
+
+  test.each([
+    ['loop_detection: {warn_threshold: 6, hard_limit: 4}', 'hard_limit must not be lower'],
+    ['summarization: {trigger: {type: fraction, value: 3}}', 'summarization'],
+    ['token_budget: {max_tokens: 10}', 'token_budget.max_tokens'],
+    ['safety_finish_reason: {detectors: []}', 'must name at least one'],
+    ['guardrails: {enabled: true}', 'guardrails.provider is missing'],
+    ['guardrails: {enabled: true, provider: {use: alowlist}}', 'allowlist'],
+  ])('%s is refused with what is wrong', async (text, problem) => {
+    await write(text);
+    await expect(settings()).rejects.toThrow(problem);
+  });
+});
+
 describe('sub-agents', () => {
   test(
     'settings by name win over the general ones; what is left out has its default',

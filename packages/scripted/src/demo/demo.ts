@@ -1,6 +1,6 @@
 import type { JsonObject } from '@reindeer/protocol';
 import type { Script, ScriptMessage, ScriptRequest, ScriptToolCall, Turn } from '../script.ts';
-import { type Intent, isChinese, isWritten, ownWords, readIntent } from './intents.ts';
+import { type Intent, isChinese, ownWords, readIntent } from './intents.ts';
 import { CHINESE, type DemoWords, ENGLISH } from './words.ts';
 
 /** How the demo model presents itself wherever models are listed. */
@@ -20,7 +20,7 @@ const SHOWN = 6_000;
  */
 export const demoScript: Script = (request) => {
   const isUser = (message: ScriptMessage): boolean => message.role === 'user';
-  const written = request.messages.findLastIndex((message) => isUser(message) && isWritten(message.text));
+  const written = request.messages.findLastIndex((message) => isUser(message) && message.written === true);
   const newest = written >= 0 ? written : request.messages.findLastIndex(isUser);
   const asked = ownWords(request.messages[newest]?.text ?? '');
   const words = isChinese(asked) ? CHINESE : ENGLISH;

@@ -12,16 +12,10 @@ export type Intent =
 /** Blocks that the harness adds around what the user wrote. */
 const ADDED = /<([a-z][a-z_-]*)>[\s\S]*?<\/\1>/g;
 
-/** The harness marks what a person wrote; whatever else stands in a user's place is a note of its own. */
-const WRITTEN = /--- BEGIN USER INPUT ---\n([\s\S]*?)\n--- END USER INPUT ---/;
-
 /** The user's own words. */
 export function ownWords(text: string): string {
-  return (WRITTEN.exec(text)?.[1] ?? text).replace(ADDED, '').trim();
+  return text.replace(ADDED, '').trim();
 }
-
-/** Did a person write this message? Without any marks every message of the role counts. */
-export const isWritten = (text: string): boolean => WRITTEN.test(text);
 
 export function isChinese(text: string): boolean {
   return /\p{Script=Han}/u.test(text);
