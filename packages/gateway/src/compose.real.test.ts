@@ -19,7 +19,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true, force: true }));
 
-const ORDER = ['database', 'sandboxes', 'mcp', 'connections', 'agents', 'runs', 'intake'];
+const ORDER = ['database', 'sandboxes', 'mcp', 'connections', 'agents', 'runs', 'batches', 'intake'];
 
 async function setUp(port = 0) {
   const steps: string[] = [];

@@ -6,6 +6,8 @@ export interface Resources {
   readonly databaseWorker: URL | undefined;
   /** Entry of the thread that reads documents; absent = the agent package knows its own source. */
   readonly documentWorker: URL | undefined;
+  /** Folder of the skills that come with Reindeer. */
+  readonly skillsFolder: string;
   /** Folder of the built web app. */
   readonly pageFolder: string;
 }
@@ -19,6 +21,7 @@ export function resourcesOf(entry: string): Resources {
   return {
     databaseWorker: bundled ? new URL('./database-worker.js', entry) : undefined,
     documentWorker: bundled ? new URL('./agent-worker.js', entry) : undefined,
+    skillsFolder: fileURLToPath(new URL(bundled ? '../../skills/public' : '../../../skills/public', entry)),
     pageFolder: fileURLToPath(new URL(bundled ? '../web' : '../../../dist/web', entry)),
   };
 }

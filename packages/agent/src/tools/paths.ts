@@ -1,12 +1,12 @@
 import { posix } from 'node:path';
-import { ReindeerError, VIRTUAL_FOLDERS, VIRTUAL_ROOT } from '@reindeer/protocol';
+import { ReindeerError, SKILLS_ROOT, VIRTUAL_FOLDERS, VIRTUAL_ROOT } from '@reindeer/protocol';
 
 const MAX_PATH = 4_096;
 const WORKSPACE = `${VIRTUAL_ROOT}/workspace`;
 
 /**
  * The virtual path that a model means. Absolute paths stay; a relative one starts in the workspace, or in the folder that it names
- * first (`outputs/report.md`). Backslashes count as slashes. Throws `path_refused` outside of the thread's folders; the safe file
+ * first (`outputs/report.md`). Backslashes count as slashes. Throws `path_refused` outside of the thread's folders and its skills; the safe file
  * module checks everything again on the real files.
  */
 export function virtualPath(path: string): string {
@@ -17,7 +17,7 @@ export function virtualPath(path: string): string {
   const base = (VIRTUAL_FOLDERS as readonly string[]).includes(first) ? VIRTUAL_ROOT : WORKSPACE;
   const resolved = posix.resolve(base, given);
   const clean = resolved.length > 1 ? resolved.replace(/\/+$/, '') : resolved;
-  if (clean === VIRTUAL_ROOT || clean.startsWith(`${VIRTUAL_ROOT}/`)) return clean;
+  for (const root of [VIRTUAL_ROOT, SKILLS_ROOT]) if (clean === root || clean.startsWith(`${root}/`)) return clean;
   throw new ReindeerError(
     'path_refused',
     `${given} is outside of this conversation's files. Use a path in ${VIRTUAL_FOLDERS.map((folder) => `${VIRTUAL_ROOT}/${folder}`).join(', ')}.`,

@@ -1,0 +1,78 @@
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { McpServers, SkillLibrary } from '@reindeer/agent';
+import type { JsonObject, Surroundings } from '@reindeer/protocol';
+import { safeUserId, skillFolders } from '@reindeer/sandbox';
+import { ExtensionsFile } from './config/extensions.ts';
+import type { Settings } from './config/settings.ts';
+import type { Variables } from './config/substitute.ts';
+import { mcpRoutes } from './http/mcp.ts';
+import type { Api } from './http/route.ts';
+import { skillRoutes } from './http/skills.ts';
+import type { Resources } from './resources.ts';
+
+/** What people add to the agents while the server runs: skills and MCP servers. */
+export interface Extensions {
+  readonly skills: SkillLibrary;
+  readonly mcp: McpServers;
+  readonly modules: readonly ((api: Api) => void)[];
+}
+
+/** @throws ReindeerError `configuration` when `extensions_config.json` cannot be read */
+export async function createExtensions(parts: {
+  readonly settings: Settings;
+  readonly surroundings: Surroundings;
+  readonly variables: Variables;
+  readonly resources: Resources;
+}): Promise<Extensions> {
+  const { settings, surroundings, variables, resources } = parts;
+  const { clock, logger } = surroundings;
+  const extensions = new ExtensionsFile({ root: settings.root, variables, overrides: settings.extensions });
+  await extensions.check();
+  const skills = new SkillLibrary({
+    publicFolders: [join(settings.skillsFolder, 'public'), resources.skillsFolder],
+    legacyFolder: join(settings.home, 'skills/custom'),
+    folders: (userId) => skillFolders(settings.home, userId),
+    switches: {
+      read: async () => switchesOf((await extensions.resolved()).skills),
+      set: async (name, enabled) => {
+        await extensions.update('skills', (before) => ({ ...(before as JsonObject | undefined), [name]: { enabled } }));
+      },
+    },
+    clock,
+    logger,
+  });
+  const mcp = new McpServers({
+    read: async () => (await extensions.resolved()).mcpServers,
+    folder: (thread) => workingFolder(settings.home, thread),
+    environment: variables,
+    clock,
+    logger,
+  });
+  return {
+    skills,
+    mcp,
+    modules: [
+      (api) => mcpRoutes(api, { extensions, servers: mcp, variables }),
+      (api) => skillRoutes(api, { library: skills }),
+    ],
+  };
+}
+
+type Switches = Record<string, { readonly enabled?: boolean }>;
+
+const switchesOf = (section: unknown): Switches =>
+  typeof section === 'object' && section !== null && !Array.isArray(section) ? (section as Switches) : {};
+
+/** A server works in the folder of its conversation (MCP-3); while it is only asked for its tools, in one of its own. */
+async function workingFolder(
+  home: string,
+  thread: { readonly userId: string; readonly threadId: string } | null,
+): Promise<string> {
+  const folder =
+    thread === null
+      ? join(home, 'mcp')
+      : join(home, 'users', safeUserId(thread.userId), 'threads', thread.threadId, 'user-data/workspace');
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  return folder;
+}
