@@ -118,6 +118,14 @@ export interface IsolationReport {
   }[];
 }
 
+/**
+ * Should agents be offered commands? Where they can run, and where they could as soon as the engine of containers answers: it may be away
+ * at the start, and a command that meets it away is told so.
+ */
+export function offersCommands(report: Pick<IsolationReport, 'provider' | 'canExecute'>): boolean {
+  return report.canExecute || report.provider === 'container';
+}
+
 export interface SandboxProvider {
   report(): IsolationReport;
   /** Same (user, thread) → same sandbox. Aborting the wait leaves nothing behind. */
