@@ -22,6 +22,23 @@ export function formatEvent(item: StreamItem): string {
   return `${item.id === null ? '' : `id: ${item.id}\n`}event: ${item.event}\ndata: ${data}\n\n`;
 }
 
+/** Bytes of events that more than one client gets: the event is one object then. The first time there is only a note. */
+const bytes = new WeakMap<object, Buffer | null>();
+
+function bytesOf(item: StreamItem): string | Buffer {
+  if (item === 'heartbeat') return formatEvent(item);
+  const known = bytes.get(item);
+  if (known instanceof Buffer) return known;
+  const text = formatEvent(item);
+  if (known === undefined) {
+    bytes.set(item, null);
+    return text;
+  }
+  const made = Buffer.from(text);
+  bytes.set(item, made);
+  return made;
+}
+
 /**
  * Writes events to a Node response, one at a time: the next is taken from the source only when the socket has room again (its
  * `drain`), so that a slow reader costs one event and the socket's buffer and never the run.
@@ -36,7 +53,7 @@ export async function writeEvents(
 ): Promise<StreamEnd> {
   for await (const item of items) {
     if (response.destroyed || response.closed) return 'disconnected';
-    if (!response.write(formatEvent(item)) && !(await drained(response, options))) return 'disconnected';
+    if (!response.write(bytesOf(item)) && !(await drained(response, options))) return 'disconnected';
   }
   if (response.destroyed || response.closed) return 'disconnected';
   await new Promise<void>((resolve) => {

@@ -5,6 +5,7 @@ import type {
   GraphFactory,
   Log,
   Run,
+  StreamEvent,
   StreamItem,
   Surroundings,
   WireMessage,
@@ -12,7 +13,7 @@ import type {
 import { comparePositions, formatCursor, resolveCursor } from '@reindeer/protocol';
 import { retry } from '../common/retry.ts';
 import { Sleeper } from '../common/waiting.ts';
-import type { TokenSource } from './frames.ts';
+import type { TokenFrame, TokenSource } from './frames.ts';
 import {
   type Knowledge,
   MessageProjection,
@@ -50,6 +51,9 @@ function idOfMessage(body: FactBody): string | null {
   if (body.kind !== 'message' || !('type' in body.message)) return null;
   return body.message.id ?? null;
 }
+
+/** Events of frames, shared by all readers of a run (the frame objects are). */
+const identified = new WeakMap<TokenFrame, { readonly epoch: string; readonly events: readonly StreamEvent[] }>();
 
 const PATIENCE = { tries: 4, backoffMs: 250 };
 
@@ -219,7 +223,7 @@ export class StreamReader {
    * The next tokens of a run that works here, for a reader that has everything else: by far the most steps of a live stream, and none
    * of them needs to wait for anything. Null = there are none yet; undefined = the long way finds out.
    */
-  #live(seat: Seat): ReturnType<typeof withId>[] | null | undefined {
+  #live(seat: Seat): readonly StreamEvent[] | null | undefined {
     const hub = seat.hub();
     if (hub === null || hub.closed || !hub.punctual || this.#ahead.length > 0) return undefined;
     const read = seat.feed.ready(this.#position.seq);
@@ -229,7 +233,7 @@ export class StreamReader {
   }
 
   /** The events of the next position; null when there is none yet. */
-  async #step(seat: Seat): Promise<ReturnType<typeof withId>[] | null> {
+  async #step(seat: Seat): Promise<readonly StreamEvent[] | null> {
     if (this.#ahead.length === 0) {
       const read = await this.#patiently(() => seat.feed.after(this.#position.seq));
       this.#ahead = [...read.facts];
@@ -257,13 +261,20 @@ export class StreamReader {
   }
 
   /** The frame behind the position; null when there is none before the facts that are not known yet. */
-  #tokens(hub: TokenSource, known: number): ReturnType<typeof withId>[] | null {
-    const delivery = this.#messages.wanted ? hub.next(this.#position, known) : null;
-    if (delivery === null || delivery.frame.position.seq > known) return null;
+  #tokens(hub: TokenSource, through: number): readonly StreamEvent[] | null {
+    const delivery = this.#messages.wanted ? hub.next(this.#position, through) : null;
+    if (delivery === null || delivery.frame.position.seq > through) return null;
     const { frame, startOver } = delivery;
     this.#position = frame.position;
     if (this.#isComing(frame.messageId)) return [];
-    return this.#identify(this.#messages.tokens(frame, startOver), frame.position);
+    const events = this.#messages.tokens(frame, startOver);
+    // One event per chunk says nothing but the frame: all readers share it, and so what is made of it.
+    const shared = !startOver && events.length === frame.chunks.length && !this.#modes.has('messages');
+    const known = shared ? identified.get(frame) : undefined;
+    if (known?.epoch === this.#epoch) return known.events;
+    const made = this.#identify(events, frame.position);
+    if (shared) identified.set(frame, { epoch: this.#epoch, events: made });
+    return made;
   }
 
   /** A store that cannot answer is asked again; the fourth failure in a row ends the stream with its error (RS-12). */
@@ -279,7 +290,7 @@ export class StreamReader {
   }
 
   /** The end of a run whose terminal fact is not ahead: delivered before, pruned, or the row is gone (RS-06, RS-17). */
-  async #end(seat: Seat, version: number): Promise<ReturnType<typeof withId>[] | null> {
+  async #end(seat: Seat, version: number): Promise<readonly StreamEvent[] | null> {
     if (seat.hub()?.closed === false) return null;
     const { threadId, runId } = this.#input.run;
     const run = await this.#patiently(() => seat.row(version));
@@ -363,7 +374,7 @@ export class StreamReader {
     return this.#ahead.some(({ body }) => body.kind === 'checkpoint' && body.ns === '');
   }
 
-  #identify(events: readonly Projected[], position: FramePosition): ReturnType<typeof withId>[] {
+  #identify(events: readonly Projected[], position: FramePosition): readonly StreamEvent[] {
     const id = formatCursor({ epoch: this.#epoch, seq: position.seq, frame: position.n });
     return events.map((event, index) => withId(event, index === events.length - 1 ? id : null));
   }
