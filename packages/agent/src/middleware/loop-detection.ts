@@ -44,7 +44,7 @@ const SEARCHES: ReadonlySet<string> = new Set(['grep', 'glob']);
  * - **Repeats.** The calls of one message, in any order, are one key. Occurrences count that brought the same results (or failed): asking
  *   again is a loop, looking again at something that changes is not. From `warnThreshold` in the window on the model is warned at its next
  *   call; at `hardLimit` the calls are taken out and the turn ends with an explanation, `loop_capped`.
- * - **Frequency.** Per tool, calls of this turn that failed or that were made before count; many different, successful ones are work.
+ * - **Frequency.** Per tool, calls of this turn that failed, or brought the same as an earlier equal one, count; many that bring something new are work.
  *
  * Everything is read from the history of the turn, so that it holds over a restart and starts anew with the next message of the user. A
  * warning stands in the request only, behind all results: it never parts a call from its result.
@@ -166,12 +166,22 @@ function outcomeOf(message: AIMessage, answers: ReadonlyMap<string, ToolMessage>
     .map((call) => {
       const answer = answers.get(call.id ?? '');
       if (answer === undefined) return '?';
-      if (answer.status === 'error') return 'error';
-      const text = textOf(answer);
-      return `${text.length}:${text.slice(0, 500)}:${text.slice(-500)}`;
+      return resultOf(answer);
     })
     .sort()
     .join('\n');
+}
+
+const results = new WeakMap<ToolMessage, string>();
+
+function resultOf(answer: ToolMessage): string {
+  if (answer.status === 'error') return 'error';
+  const known = results.get(answer);
+  if (known !== undefined) return known;
+  const text = textOf(answer);
+  const made = hashed(`${text.length}:${text.slice(0, 2_000)}:${text.slice(-2_000)}`);
+  results.set(answer, made);
+  return made;
 }
 
 function frequencies(
@@ -183,9 +193,11 @@ function frequencies(
   const counts = new Map<string, { count: number; just: boolean }>();
   for (const [position, message] of asked.entries())
     for (const call of message.tool_calls ?? []) {
-      const key = callKey(call);
-      const fruitless = seen.has(key) || answers.get(call.id ?? '')?.status === 'error';
-      seen.add(key);
+      const answer = answers.get(call.id ?? '');
+      // The newest calls have no results yet: they count once they are there.
+      const key = answer === undefined ? null : `${callKey(call)}\n${resultOf(answer)}`;
+      const fruitless = answer?.status === 'error' || (key !== null && seen.has(key));
+      if (key !== null) seen.add(key);
       if (!fruitless) continue;
       const count = counts.get(call.name) ?? { count: 0, just: false };
       counts.set(call.name, { count: count.count + 1, just: count.just || position === asked.length - 1 });
