@@ -30,7 +30,7 @@ const ACCEPTED = new Set([
 ]);
 
 /** Calls that change leases. */
-const LEASING = new Set(['admit', 'renew', 'claimOrphans', 'relinquish', 'finalize']);
+const LEASING = new Set(['takeQueued', 'admit', 'renew', 'claimOrphans', 'relinquish', 'finalize']);
 
 interface Outcome {
   readonly outcome?: string;
@@ -49,6 +49,7 @@ interface Outcome {
  * S9 a finished tool call is never run again, a call that is not repeatable never twice
  * S11 no effect starts after a cancel was answered as stopped, or after its holder was told of it
  * S14 a run whose cancel was accepted is no success
+ * S15 a queued run is given its turn in the order of admission, when nothing else of its thread is left
  * RL-04 nothing is begun by a holder whose last confirmed lease has run out
  * RL-17 a claim takes no row whose lease is live at the moment of the write
  * RA-05 a live run of another owner is not superseded
@@ -128,6 +129,12 @@ export class Checker {
         }
         break;
       }
+      case 'takeQueued': {
+        this.#oneActive((request.input as { threadId: string }).threadId);
+        const run = answer as Run | null;
+        if (run !== null) this.#inTurn(run);
+        break;
+      }
       case 'claimOrphans':
         this.#claimed(request, answer as readonly { run: Run }[]);
         break;
@@ -194,6 +201,16 @@ export class Checker {
     this.#rolledBack(row.run);
   }
 
+  /** S15: a queued run is given its turn in the order of admission, when nothing else of the thread is left. */
+  #inTurn(run: Run): void {
+    for (const row of this.#database.runsOfThread.get(run.threadId) ?? []) {
+      if (row.run.runId === run.runId) continue;
+      const isEarlier = row.order < (this.#database.runs.get(run.runId)?.order ?? 0);
+      if (!row.run.acknowledged && (isEarlier || !row.run.queued))
+        this.#chronicle.broken('S15', `${run.runId} was given its turn while ${row.run.runId} is not over`);
+    }
+  }
+
   #ends(threadId: string, runId: string): readonly RunStatus[] {
     const ends: RunStatus[] = [];
     for (const { runId: of, body } of this.#database.shelves.get(threadId)?.facts ?? [])
@@ -202,7 +219,9 @@ export class Checker {
   }
 
   #oneActive(threadId: string): void {
-    const active = (this.#database.runsOfThread.get(threadId) ?? []).filter(({ run }) => !isTerminal(run.status));
+    const active = (this.#database.runsOfThread.get(threadId) ?? []).filter(
+      ({ run }) => !run.queued && !isTerminal(run.status),
+    );
     if (active.length > 1)
       this.#chronicle.broken(
         'S4',
@@ -250,6 +269,9 @@ export class Checker {
     if (request.method === 'admit') {
       const { runId, token } = input as { runId: string; token: string };
       if ((answer as Outcome).outcome === 'admitted') this.#confirm(runId, token, sentAt);
+    } else if (request.method === 'takeQueued') {
+      const run = answer as Run | null;
+      if (run !== null) this.#confirm(run.runId, (input as { token: string }).token, sentAt);
     } else if (request.method === 'claimOrphans') {
       for (const { run, token } of answer as readonly { run: Run; token: string }[])
         this.#confirm(run.runId, token, sentAt);
@@ -388,7 +410,8 @@ export class Checker {
   nobodyWaits(now: number, patience: number): void {
     for (const [runId, { run, leaseExpiresAt }] of this.#database.runs) {
       const waited = now - (leaseExpiresAt ?? 0) - this.#graceMs;
-      if (!run.acknowledged && waited > patience)
+      // Nobody holds a queued run; whether it is forgotten shows at rest.
+      if (!run.acknowledged && !run.queued && waited > patience)
         this.#chronicle.broken('L1', `${runId} has been without a holder for ${waited} ms`);
     }
   }

@@ -25,7 +25,7 @@ export interface ClientParts {
 }
 
 export const USER = 'user';
-const STRATEGIES: readonly MultitaskStrategy[] = ['reject', 'reject', 'interrupt', 'rollback'];
+const STRATEGIES: readonly MultitaskStrategy[] = ['reject', 'reject', 'enqueue', 'enqueue', 'interrupt', 'rollback'];
 
 /** Starts runs, with an idempotency key as a rule, and asks again with the same key when it got no answer. */
 export async function submitter(parts: ClientParts, name: string): Promise<void> {
@@ -42,7 +42,10 @@ export async function submitter(parts: ClientParts, name: string): Promise<void>
     for (let attempt = 1; attempt <= 4; attempt += 1) {
       try {
         const result = await parts.ask((runtime, signal) => create(runtime, request, key, signal));
-        if (key !== null && (result.outcome === 'admitted' || result.outcome === 'reused'))
+        if (
+          key !== null &&
+          (result.outcome === 'admitted' || result.outcome === 'queued' || result.outcome === 'reused')
+        )
           parts.checker.keyAnswered(
             key,
             result.run.runId,

@@ -299,6 +299,26 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
       })),
   },
   {
+    name: 'queue-not-swept',
+    breaks: 'L1',
+    near: (stores) => withRuns(stores, () => ({ freeQueues: async () => [] })),
+  },
+  {
+    name: 'turn-out-of-order',
+    breaks: 'S15',
+    far: (stores, { database }) =>
+      withRuns(stores, (runs) => ({
+        takeQueued: async (input) => {
+          // The newest one, while the others are put aside.
+          const queue = (database.runsOfThread.get(input.threadId) ?? []).filter(({ run }) => run.queued).slice(0, -1);
+          for (const row of queue) row.run = { ...row.run, queued: false, acknowledged: true };
+          const answer = await runs.takeQueued(input);
+          for (const row of queue) row.run = { ...row.run, queued: true, acknowledged: false };
+          return answer;
+        },
+      })),
+  },
+  {
     name: 'prior-not-awaited',
     breaks: 'S8',
     near: (stores) => withRuns(stores, () => ({ active: async () => [] })),
