@@ -21,6 +21,9 @@ const script: Script = (request) => {
         ],
       };
     case 2:
+      // A file that exists is read before it is changed.
+      return { toolCalls: [{ name: 'read_file', args: { description: 'x', path } }] };
+    case 3:
       return {
         toolCalls: [
           { name: 'str_replace', args: { description: 'x', path, old_str: 'two', new_str: 'three' } },
@@ -70,7 +73,7 @@ test('serving a whole run makes no blocking call', verifies('BL-01', 'BL-07'), a
       expect(events.at(-1)).toBe('end');
       const state = await client.threads.getState<{ messages: { type: string; status?: string }[] }>(threadId);
       const tools = state.values.messages.filter((message) => message.type === 'tool');
-      expect([tools.length, tools.filter((message) => message.status === 'error')]).toEqual([5, []]);
+      expect([tools.length, tools.filter((message) => message.status === 'error')]).toEqual([6, []]);
       expect(await (await fetch(`${url}/api/threads/${threadId}/artifacts/mnt/user-data/outputs/a.md`)).text()).toBe(
         'one three',
       );

@@ -31,6 +31,7 @@ import { createConversation } from './conversation.ts';
 import { createExtensions } from './extensions.ts';
 import type { ModelView } from './http/parts.ts';
 import type { Resources } from './resources.ts';
+import { outputLimits } from './sandbox-settings.ts';
 
 /**
  * LangChain makes its tracing client when it first passes a configuration on, and that client looks for a profile on disk, blocking.
@@ -99,13 +100,7 @@ export async function createAgents(parts: {
         ...DEFAULT_CORE_TOOLS,
         offered: settings.tools.sandbox,
         ...(sandbox.bash_command_timeout === undefined ? {} : { bashTimeoutMs: sandbox.bash_command_timeout * 1000 }),
-        ...(sandbox.bash_output_max_chars === undefined
-          ? {}
-          : { bashMaxOutputCharacters: sandbox.bash_output_max_chars }),
-        ...(sandbox.read_file_output_max_chars === undefined
-          ? {}
-          : { readFileMaxCharacters: sandbox.read_file_output_max_chars }),
-        ...(sandbox.ls_output_max_chars === undefined ? {} : { listMaxCharacters: sandbox.ls_output_max_chars }),
+        ...outputLimits(settings),
         secrets: secretsOf(settings, variables),
       },
       title: {

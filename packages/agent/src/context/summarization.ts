@@ -57,6 +57,8 @@ const SUMMARY_TIMEOUT_MS = 120_000;
 const KEPT_SHARE = 0.4;
 /** In the same turn a history must have grown by this share of a trigger before it is compacted again. */
 const REGROWN_SHARE = 0.5;
+/** A request that did not fit is tried again with a half, a quarter and an eighth of the history. */
+const SMALLEST_SHARE = 8;
 /** Share of the context window over which a request is not even tried. */
 const FULL = 0.95;
 const TRUNCATED = (count: number): string =>
@@ -72,7 +74,7 @@ const TRUNCATED = (count: number): string =>
  * condensed over and over.
  *
  * No summary (switched off, or the model failed): the history stays as it is. Only when the request cannot fit, because the window says so or
- * because the provider does, messages go without one, and the mark says `truncated`; the request is tried once more and the state keeps
+ * because the provider does, messages go without one, and the mark says `truncated`; the request is tried again with less and the state keeps
  * what was cut. So a restart does not run into the same overflow.
  */
 export function summarizationMiddleware(settings: SummarizationSettings, surroundings: Surroundings): Middleware {
@@ -94,28 +96,45 @@ export function summarizationMiddleware(settings: SummarizationSettings, surroun
       return compactionUpdate({ state, cut, summary, now: surroundings.clock.now() }, (mark) => tell(scope, mark));
     },
     async wrapModelCall(request, handler) {
+      const { state, runtime } = request;
+      let failure: unknown;
       try {
         return await handler(request);
       } catch (error) {
-        if (isGraphBubbleUp(error) || request.runtime.signal?.aborted === true) throw error;
-        if (readFailure(error, surroundings.clock.now()).kind !== 'too_long') throw error;
-        const { state, runtime } = request;
-        const scope = scopeOf(runtime);
-        // The provider knows its limit best: keep half of what did not fit.
-        const tokens = Math.floor(state.messages.reduce((sum, message) => sum + tokensOf(message), 0) / 2);
+        failure = error;
+      }
+      const scope = scopeOf(runtime);
+      const whole = state.messages.reduce((sum, message) => sum + tokensOf(message), 0);
+      // The provider knows its limit best: half of what did not fit, and half of that again, as often as can be of use.
+      for (let share = 2; share <= SMALLEST_SHARE; share *= 2) {
+        if (!isTooLong(failure, runtime)) throw failure;
+        const tokens = Math.floor(whole / share);
         const cut = cutOf(state.messages, { messages: Number.POSITIVE_INFINITY, tokens });
-        if (cut === null) throw error;
+        if (cut === null) throw failure;
         const summary = settings.enabled && !failed.has(scope) ? await summaryFor(state, cut, scope, runtime) : null;
-        const update = compactionUpdate({ state, cut, summary, now: surroundings.clock.now() }, (mark) =>
-          tell(scope, mark),
-        );
+        const marks: CompactionMark[] = [];
+        const update = compactionUpdate({ state, cut, summary, now: surroundings.clock.now() }, (mark) => {
+          marks.push(mark);
+        });
         const gone = new Set(cut.removed.map((message) => message.id));
         const messages = request.messages.filter((message) => message.id === undefined || !gone.has(message.id));
-        await handler({ ...request, messages: [summaryNote(String(update.summary_text)), ...messages] });
+        try {
+          await handler({ ...request, messages: [summaryNote(String(update.summary_text)), ...messages] });
+        } catch (error) {
+          failure = error;
+          continue;
+        }
+        for (const mark of marks) tell(scope, mark);
         return new Command({ update });
       }
+      throw failure;
     },
   });
+
+  function isTooLong(error: unknown, runtime: HookRuntime): boolean {
+    if (isGraphBubbleUp(error) || runtime.signal?.aborted === true) return false;
+    return readFailure(error, surroundings.clock.now()).kind === 'too_long';
+  }
 
   async function summaryFor(state: State, cut: Cut, scope: AttemptScope, runtime: HookRuntime): Promise<string | null> {
     const { attempt } = scope;

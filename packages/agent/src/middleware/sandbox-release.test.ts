@@ -1,11 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import type { OwnershipStore, SandboxLifecycle } from '@reindeer/protocol';
+import { ToolMessage } from '@langchain/core/messages';
+import { Command } from '@langchain/langgraph';
+import { NO_LOG, type OwnershipStore, type SandboxLifecycle } from '@reindeer/protocol';
 import { createLifecycleProvider, MemoryOwnershipStore, SharedLeases } from '@reindeer/sandbox';
 import { BlockingCallError, SimulatedEngine, testSurroundings, verifies, withEventLoopGate } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { AttemptScope, SCOPE } from '../loop/scope.ts';
 import { recordedAttempt } from '../test-support/fake-attempt.ts';
+import { MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { sandboxMiddleware } from './sandbox.ts';
 
 const FILE = new URL(import.meta.url).pathname;
@@ -59,6 +62,42 @@ test(
     expect(provider.list()).toMatchObject([{ id, phase: 'warm' }]);
   },
 );
+
+/** A turn of one tool call in a scope whose provider says what was given back. */
+async function call(result: unknown, state: Record<string, unknown>, uses: boolean) {
+  const sandboxes = new MemorySandboxes();
+  const scope = new AttemptScope(recordedAttempt(), new SharedLeases(sandboxes, NO_LOG));
+  const runtime = { configurable: { [SCOPE]: scope } };
+  const { wrapToolCall, afterAgent } = sandboxMiddleware() as unknown as {
+    wrapToolCall(request: object, handler: () => Promise<unknown>): Promise<unknown>;
+    afterAgent(state: object, runtime: object): Promise<unknown>;
+  };
+  const answer = await wrapToolCall({ state, runtime }, async () => {
+    if (uses) await scope.sandbox();
+    return result;
+  });
+  await afterAgent(state, runtime);
+  return { answer, sandboxes };
+}
+const message = new ToolMessage({ content: 'x', tool_call_id: 'c' });
+
+test('the first use is noted in the state, whatever else the tool changes there', verifies('SL-24'), async () => {
+  const first = await call(message, {}, true);
+  expect(first.answer).toMatchObject({ update: { messages: [message], sandbox: { sandbox_id: 'box-thread-1' } } });
+  const more = await call(new Command({ update: { title: 't' } }), {}, true);
+  expect(more.answer).toMatchObject({ update: { title: 't', sandbox: { sandbox_id: 'box-thread-1' } } });
+  const known = await call(message, { sandbox: { sandbox_id: 'box-thread-1' } }, true);
+  expect(known.answer).toBe(message);
+  // A list of pairs is no mapping: it stays what it is.
+  const pairs = new Command({ update: [['title', 't']] });
+  expect((await call(pairs, {}, true)).answer).toBe(pairs);
+});
+
+test('a sandbox that only stands in the state is not given back', verifies('SL-26'), async () => {
+  const forked = { sandbox: { sandbox_id: 'box-of-another-thread' } };
+  expect((await call(message, forked, false)).sandboxes.released).toEqual([]);
+  expect((await call(message, forked, true)).sandboxes.released).toEqual(['box-thread-1']);
+});
 
 test('a store that blocks in that moment trips the gate', verifies('SEED-000-02', 'BL-02'), async () => {
   const { end } = await turn(async () => void readFileSync(FILE));

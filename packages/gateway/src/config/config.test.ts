@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { sandboxLifecycleSettings } from '../sandbox-settings.ts';
+import { outputLimits, sandboxLifecycleSettings } from '../sandbox-settings.ts';
 import { loadConfig } from './load.ts';
 import { modelsOf } from './models.ts';
 import { resolveSettings } from './settings.ts';
@@ -352,6 +352,16 @@ describe('settings', () => {
       expect((await settings()).sandboxOwnership.type).toBe('memory');
     },
   );
+
+  test('answers of tools are without a limit when it is 0', verifies('SL-18'), async () => {
+    await write('sandbox:\n  bash_output_max_chars: 0\n  ls_output_max_chars: 500\n');
+    expect(outputLimits(await settings())).toEqual({
+      bashMaxOutputCharacters: Number.MAX_SAFE_INTEGER,
+      listMaxCharacters: 500,
+    });
+    await write('sandbox:\n  bash_output_max_chars: 5\n');
+    await expect(settings()).rejects.toMatchObject({ message: expect.stringContaining('0 (no limit) or 100 or more') });
+  });
 
   test('ownership that would lose live sandboxes is refused at the start', verifies('SO-17', 'SO-21'), async () => {
     await write('sandbox:\n  ownership:\n    ttl_multiplier: 1\n');

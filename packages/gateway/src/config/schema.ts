@@ -24,6 +24,11 @@ const section = <S extends z.ZodRawShape>(shape: S) =>
   z.looseObject(shape, { error: 'must be a section with keys of its own' });
 
 const GIB = 1024 ** 3;
+/** Fewer than 100 hold no answer beside its marker. */
+const characters = count('characters; 0 = no limit, else 100 or more', 0, 10_000_000).refine(
+  (value) => value === 0 || value >= 100,
+  'must be 0 (no limit) or 100 or more: characters',
+);
 
 export const modelSchema = section({
   name: text.min(1, 'must not be empty'),
@@ -194,9 +199,9 @@ export const configSchema = section({
     allow_host_bash: yes.optional(),
     network: oneOf(['none', 'host', 'bridge']).optional(),
     bash_command_timeout: seconds(1, 86_400).optional(),
-    bash_output_max_chars: count('characters', 100, 10_000_000).optional(),
-    read_file_output_max_chars: count('characters', 100, 10_000_000).optional(),
-    ls_output_max_chars: count('characters', 100, 10_000_000).optional(),
+    bash_output_max_chars: characters.optional(),
+    read_file_output_max_chars: characters.optional(),
+    ls_output_max_chars: characters.optional(),
     memory_limit: count('bytes', 16 * 1024 ** 2, 1024 * GIB).optional(),
     pids_limit: count('processes', 8, 100_000).optional(),
     disk_limit: count('bytes', 1024 ** 2, 1024 * GIB).optional(),
