@@ -1,5 +1,17 @@
+import type { CoreToolSettings } from '@reindeer/agent';
 import { type ContainerSettings, type LifecycleSettings, leaseTtlMs, type SandboxSettings } from '@reindeer/sandbox';
 import type { Settings } from './config/settings.ts';
+
+/** What a tool may answer, in characters; 0 in the file = without a limit (SL-18). */
+export function outputLimits({ sandbox }: Pick<Settings, 'sandbox'>): Partial<CoreToolSettings> {
+  const limit = <K extends keyof CoreToolSettings>(key: K, value: number | undefined) =>
+    value === undefined ? {} : { [key]: value === 0 ? Number.MAX_SAFE_INTEGER : value };
+  return {
+    ...limit('bashMaxOutputCharacters', sandbox.bash_output_max_chars),
+    ...limit('readFileMaxCharacters', sandbox.read_file_output_max_chars),
+    ...limit('listMaxCharacters', sandbox.ls_output_max_chars),
+  };
+}
 
 /** What the operator set below `sandbox:`, in the provider's own spelling and units. */
 export function sandboxSettings({ sandbox }: Settings): Partial<SandboxSettings> {

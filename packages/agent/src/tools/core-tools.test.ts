@@ -57,7 +57,7 @@ describe('bash', () => {
 
   test(
     'long output loses its middle; with the marker and the exit code it keeps to the limit',
-    verifies('TOOL-2'),
+    verifies('TOOL-2', 'SL-18'),
     async () => {
       const output = `START${'x'.repeat(50_000)}END`;
       const answer = await setUp(ended({ output, exitCode: 1 })).text('bash', { command: 'x' });
@@ -85,18 +85,21 @@ describe('read_file', () => {
     return (args: Record<string, unknown> = {}) => set.text('read_file', { path: `${ROOT}/workspace/a.txt`, ...args });
   };
 
-  test('whole files, ranges, empty files and wrong ranges', verifies('TOOL-3b'), async () => {
+  test('whole files, ranges, empty files and wrong ranges', verifies('TOOL-3b', 'SL-19'), async () => {
     const read = reading(lines(5));
     expect(await read()).toBe(lines(5));
     expect(await read({ start_line: 2, end_line: 3 })).toBe('line 2\nline 3');
     expect(await read({ start_line: 4, end_line: 99 })).toBe('line 4\nline 5');
+    expect(await read({ start_line: 4 })).toBe('line 4\nline 5');
+    expect(await read({ end_line: 2 })).toBe('line 1\nline 2');
+    expect(await read({ end_line: 0 })).toMatch(/^Error: end_line/);
     expect(await read({ start_line: 0 })).toMatch(/^Error: start_line must be 1/);
     expect(await read({ start_line: 3, end_line: 2 })).toMatch(/^Error: end_line/);
     expect(await read({ start_line: 6 })).toMatch(/^Error: .* has only 5 lines/);
     expect(await reading('')()).toBe('(empty file)');
   });
 
-  test('binary files are named as such', verifies('TOOL-3b'), async () => {
+  test('binary files are named as such', verifies('TOOL-3b', 'SL-20'), async () => {
     expect(await reading(new Uint8Array([0x89, 0x50, 0, 1]))()).toMatch(/^Error: .*binary file/);
     expect(await reading(new Uint8Array([0x41, 0xff, 0xfe]))()).toMatch(/^Error: .*binary file/);
   });
@@ -138,7 +141,7 @@ describe('read_file', () => {
 });
 
 describe('writing', () => {
-  test('write_file replaces or appends, within its limit', verifies('TOOL-3c'), async () => {
+  test('write_file replaces or appends, within its limit', verifies('TOOL-3c', 'SL-21'), async () => {
     const { sandboxes, text } = setUp();
     const path = `${ROOT}/outputs/a.txt`;
     expect(await text('write_file', { path, content: 'one' })).toBe('OK');
@@ -148,6 +151,8 @@ describe('writing', () => {
       /^Error: the content has 82000 bytes, more than the 81920.*append=true/,
     );
     expect(sandboxes.text(path)).toBe('one two');
+    // To append is the way out, whatever the size.
+    expect(await text('write_file', { path, content: 'é'.repeat(41_000), append: true })).toBe('OK');
     const unlimited = setUp({}, { writeFileMaxBytes: 0 });
     expect(await unlimited.text('write_file', { path, content: 'x'.repeat(200_000) })).toBe('OK');
   });
@@ -168,7 +173,7 @@ describe('writing', () => {
     expect(sandboxes.text(path)).toBe('');
   });
 
-  test('parallel edits of one file do not mix', async () => {
+  test('parallel edits of one file do not mix', verifies('SL-17'), async () => {
     const { sandboxes, text } = setUp();
     const path = `${ROOT}/workspace/a.txt`;
     sandboxes.put(path, 'one two three');
@@ -297,7 +302,7 @@ test('only tools that change nothing may run again after a crash', () => {
   expect(repeatable).toEqual(['ls', 'read_file', 'glob', 'grep', 'present_files', 'ask_clarification']);
 });
 
-test('cut and masked text', () => {
+test('cut and masked text', verifies('SL-18', 'SL-23'), () => {
   expect(withoutMiddle('short', 100)).toBe('short');
   fc.assert(
     fc.property(fc.integer({ min: 60, max: 500 }), fc.integer({ min: 0, max: 2_000 }), (limit, length) => {
@@ -308,4 +313,5 @@ test('cut and masked text', () => {
     }),
   );
   expect(masked('12345678 1234567', ['12345678', '1234567', ''])).toBe('[secret] 1234567');
+  expect(masked('prefix-of-a-secret', ['prefix-of', 'prefix-of-a-secret'])).toBe('[secret]');
 });

@@ -1,10 +1,11 @@
 /** Shortest value that is worth masking; shorter ones would blot out ordinary words. */
 const MIN_SECRET = 8;
 
-/** Replaces every secret of at least 8 characters. */
+/** Replaces every secret of at least 8 characters, the longest first: one that holds another is gone as a whole (SL-23). */
 export function masked(text: string, secrets: readonly string[]): string {
   let result = text;
-  for (const secret of secrets) if (secret.length >= MIN_SECRET) result = result.replaceAll(secret, '[secret]');
+  const longestFirst = secrets.filter(({ length }) => length >= MIN_SECRET).sort((a, b) => b.length - a.length);
+  for (const secret of longestFirst) result = result.replaceAll(secret, '[secret]');
   return result;
 }
 

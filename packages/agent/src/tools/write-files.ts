@@ -31,7 +31,8 @@ export function writeFileTool(settings: WriteSettings): StructuredToolInterface 
     repeatable: false,
     async run({ path, content, append }, { sandbox, scope }) {
       const bytes = Buffer.byteLength(content);
-      if (settings.maxBytes > 0 && bytes > settings.maxBytes)
+      // Appending is the way past the limit, so it has none (SL-21).
+      if (append !== true && settings.maxBytes > 0 && bytes > settings.maxBytes)
         return failed(
           `the content has ${bytes} bytes, more than the ${settings.maxBytes} of one call. Nothing was written. Write the first part, then the others with append=true.`,
         );
