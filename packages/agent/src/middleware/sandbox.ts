@@ -19,9 +19,9 @@ export function sandboxMiddleware(): Middleware {
       if (id === null || id === known) return result;
       const sandbox = { sandbox_id: id };
       if (ToolMessage.isInstance(result)) return new Command({ update: { messages: [result], sandbox } });
-      const command = result as unknown as { update?: unknown };
+      const command = result as unknown as { update?: Record<string, unknown> };
       // An update that is no mapping is left as it is: the id is noted by the next call (SL-24).
-      if (typeof command.update !== 'object' || command.update === null || Array.isArray(command.update)) return result;
+      if (Array.isArray(command.update)) return result;
       return new Command({ ...(command as object), update: { ...command.update, sandbox } } as never);
     },
     async afterAgent(_state, runtime) {
