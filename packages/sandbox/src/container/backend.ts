@@ -88,7 +88,7 @@ export class ContainerBackend implements SandboxBackend {
   async create(input: CreateSandboxInput): Promise<CreatedSandbox> {
     const name = this.#nameOf(input.id);
     const facts = await this.facts();
-    const own = await this.#isOwnImage();
+    const { image, own } = await this.#image();
     const { transport: wanted } = this.#parts.settings;
     const transport = own && !facts.virtualMachine && wanted === 'auto' ? 'socket' : 'port';
     if (transport === 'port' && this.#parts.settings.network === 'none')
@@ -98,7 +98,7 @@ export class ContainerBackend implements SandboxBackend {
       );
     const deadline = this.#now + SETTLE_MS;
     for (let ports = 0; ; ) {
-      const made = await this.#tryCreate(name, input, { facts, own, transport, attempt: ports });
+      const made = await this.#tryCreate(name, input, { facts, image, own, transport, attempt: ports });
       if (made === 'port') {
         ports += 1;
         if (ports >= PORT_ATTEMPTS) throw refused('no free port was found');
@@ -235,6 +235,7 @@ export class ContainerBackend implements SandboxBackend {
     input: CreateSandboxInput,
     how: {
       readonly facts: EngineFacts;
+      readonly image: string;
       readonly own: boolean;
       readonly transport: 'socket' | 'port';
       readonly attempt: number;
@@ -248,7 +249,7 @@ export class ContainerBackend implements SandboxBackend {
     const owner = own && !facts.virtualMachine ? shifted : null;
     const runFolder = await folders.make(nonce, secrets.of(nonce), facts.rootless ? null : owner);
     const spec = containerSpec({
-      settings,
+      settings: { ...settings, image: how.image },
       paths,
       runFolder,
       user: owner === null ? null : `${owner.uid}:${owner.gid}`,
@@ -367,17 +368,22 @@ export class ContainerBackend implements SandboxBackend {
     return answer.body;
   }
 
-  async #isOwnImage(): Promise<boolean> {
+  /** The image under the name by which this engine knows it, and whether our server is in it. */
+  async #image(): Promise<{ readonly image: string; readonly own: boolean }> {
     const { engine, settings } = this.#parts;
-    const path = `/images/${settings.image.split('/').map(encodeURIComponent).join('/')}/json`;
-    const answer = await engine.ask({ method: 'GET', path, timeoutMs: INSPECT_MS });
-    if (answer.status === 404)
-      throw new ReindeerError(
-        'sandbox_unavailable',
-        `The container engine has no image ${settings.image}. Build it ("docker build -t ${settings.image} -f images/sandbox/Dockerfile ."), or fetch it ("docker pull ${settings.image}").`,
-      );
-    if (answer.status !== 200) throw refused(messageOf(answer));
-    return at(at(at(answer.body, 'Config'), 'Labels'), IMAGE_LABEL) !== undefined;
+    // Podman keeps what was built here under `localhost/`, and its API does not look there by itself.
+    const local = /^[^/]*[.:][^/]*\//.test(settings.image) ? [] : [`localhost/${settings.image}`];
+    for (const image of [settings.image, ...local]) {
+      const path = `/images/${image.split('/').map(encodeURIComponent).join('/')}/json`;
+      const answer = await engine.ask({ method: 'GET', path, timeoutMs: INSPECT_MS });
+      if (answer.status === 404) continue;
+      if (answer.status !== 200) throw refused(messageOf(answer));
+      return { image, own: at(at(at(answer.body, 'Config'), 'Labels'), IMAGE_LABEL) !== undefined };
+    }
+    throw new ReindeerError(
+      'sandbox_unavailable',
+      `The container engine has no image ${settings.image}. Build it ("docker build -t ${settings.image} -f images/sandbox/Dockerfile ."), or fetch it ("docker pull ${settings.image}").`,
+    );
   }
 
   #hostPort(attempt: number): number {

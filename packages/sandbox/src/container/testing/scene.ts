@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { mkdtemp, realpath, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { OwnershipStore, SandboxLifecycle } from '@reindeer/protocol';
@@ -90,10 +90,16 @@ export function containerScene(): () => ContainerScene {
         return opened;
       },
       processes: async (container, text) => {
-        const { body } = await docker.ask('GET', `/containers/${container}/top`);
-        const { Titles, Processes } = body as { Titles: string[]; Processes: string[][] };
-        const [id, command] = [Titles.indexOf('PID'), Titles.indexOf('CMD')];
-        return Processes.filter((row) => row[command]?.includes(text)).map((row) => Number(row[id]));
+        const { body } = await docker.ask('GET', `/containers/${container}/json`);
+        const { Id } = body as { Id: string };
+        const found: number[] = [];
+        for (const name of await readdir('/proc')) {
+          if (!/^\d+$/.test(name)) continue;
+          const groups = await readFile(`/proc/${name}/cgroup`, 'utf8').catch(() => '');
+          const line = await readFile(`/proc/${name}/cmdline`, 'utf8').catch(() => '');
+          if (groups.includes(Id) && line.includes(text)) found.push(Number(name));
+        }
+        return found;
       },
     };
   });

@@ -114,7 +114,8 @@ async function imported(socket: string, tag: string, scratch: string, files: rea
     'ENTRYPOINT ["/bin/bash","/opt/reindeer/start.sh"]',
     'LABEL reindeer.sandbox=1',
   ];
-  const query = new URLSearchParams({ fromSrc: '-', repo: REPOSITORY, tag });
+  // With its tag in the name: Podman overlooks a tag that is given apart.
+  const query = new URLSearchParams({ fromSrc: '-', repo: `${REPOSITORY}:${tag}` });
   for (const change of changes) query.append('changes', change);
   const reply = await askEngine(socket, 'POST', `/images/create?${query}`, tar.stdout);
   if (reply.status !== 200 || reply.text.includes('"error"'))
