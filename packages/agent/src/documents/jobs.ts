@@ -1,3 +1,5 @@
+import type { Finding, ScannedFile } from '../skills/scan.ts';
+
 /** What the thread for documents can be asked, and what it answers. Everything is plain data: it travels between threads. */
 export type DocumentJob =
   /** The main text of a page as Markdown. */
@@ -18,7 +20,9 @@ export type DocumentJob =
       readonly link: string;
       readonly text: string;
       readonly max: number;
-    };
+    }
+  /** What is suspicious in the files of a skill. */
+  | { readonly kind: 'scan'; readonly files: readonly ScannedFile[] };
 
 export interface PageText {
   /** '' when the page has none. */
@@ -38,6 +42,7 @@ export interface PageEntry {
 export interface DocumentResults {
   readonly page: PageText;
   readonly entries: readonly PageEntry[];
+  readonly scan: readonly Finding[];
 }
 
 export type ToDocumentWorker = { readonly id: number; readonly job: DocumentJob };

@@ -1,4 +1,5 @@
 import { parentPort } from 'node:worker_threads';
+import { scanFiles } from '../skills/scan.ts';
 import { pageEntries, pageText } from './html.ts';
 import type { DocumentJob, DocumentResults, FromDocumentWorker, ToDocumentWorker } from './jobs.ts';
 
@@ -20,6 +21,8 @@ async function answer(job: DocumentJob): Promise<DocumentResults[keyof DocumentR
       return pageText(job.body, job.charset, job.url, job.maxCharacters);
     case 'entries':
       return pageEntries(job.html, job, job.max);
+    case 'scan':
+      return scanFiles(job.files);
   }
 }
 

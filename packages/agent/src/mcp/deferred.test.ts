@@ -72,7 +72,7 @@ describe('deferred tools', () => {
     return { ...result, offered, deferred };
   }
 
-  test('are named in the prompt, offered only after a search, and refused before', verifies('TOOL-12'), async () => {
+  test('are named in the prompt, offered only after a search, and refused before', verifies('TOOL-12', 'MW-25'), async () => {
     const { offered, messages, deferred, values } = await play([
       call('mail_send'),
       call('tool_search', { query: 'select:mail_send' }),

@@ -101,7 +101,7 @@ describe('a skill called by its name', () => {
 
   test(
     'its instructions stand behind the command in each request of the run, once, and in no stored message',
-    verifies('SK-7', 'AG-7'),
+    verifies('SK-7', 'MW-15', 'AG-7'),
     async () => {
       const { model, messages } = await play(
         [user('/chart the <b>numbers</b>')],
@@ -142,7 +142,7 @@ describe('a skill called by its name', () => {
 describe('tools that skills allow', () => {
   const strict = skill('chart', { allowedTools: ['bash'] });
 
-  test('a called skill that names tools: others are neither offered nor run', verifies('SK-9'), async () => {
+  test('a called skill that names tools: others are neither offered nor run', verifies('SK-9', 'MW-16'), async () => {
     const { offered, messages } = await play(
       [user('/chart x')],
       [call('web_search'), call('bash'), { text: 'ok' }],
