@@ -7,6 +7,7 @@ import { type OwnershipSettings, resolveOwnership } from '@reindeer/sandbox';
 import { isLoopbackName } from '../http/guards.ts';
 import { didYouMean } from '../nearest.ts';
 import { batchesOf } from './batches.ts';
+import { checkInstances } from './instances.ts';
 import type { LoadedConfig } from './load.ts';
 import { modelsOf } from './models.ts';
 import { type AgentSettings, agentSettingsOf } from './safeguards.ts';
@@ -161,6 +162,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     databaseFolder:
       config.database?.sqlite_dir == null ? resolve(home, 'data') : resolve(root, config.database.sqlite_dir),
     postgres: postgresOf(loaded),
+  checkInstances(loaded);
     logLevel: LEVELS[config.log_level ?? 'info'],
     models: modelsOf(config, variables),
     sandbox: { ...config.sandbox, provider },
