@@ -51,7 +51,7 @@ export async function batchUnderKills(options: BatchChaos): Promise<BatchChaosRe
   let over = false;
   let kills = 0;
   try {
-    for (const name of NAMES) servers.set(name, await world.start(name));
+    for (const name of NAMES) servers.set(name, await again(() => world.start(name)));
     const { batch_id: id } = await startBatch(any(), 'thread-1', {
       items: itemsFor(items),
       max_running: options.concurrency,
@@ -67,7 +67,7 @@ export async function batchUnderKills(options: BatchChaos): Promise<BatchChaosRe
         servers.delete(name);
         await victim.process.end('SIGKILL');
         kills += 1;
-        servers.set(name, await world.start(name));
+        servers.set(name, await again(() => world.start(name)));
       }
     })();
     let told = 0;
@@ -93,6 +93,16 @@ export async function batchUnderKills(options: BatchChaos): Promise<BatchChaosRe
     await world.stop();
     await provider.close();
   }
+}
+
+/** A busy machine may take too long to start a process; that is not what is looked at here. */
+async function again<T>(work: () => Promise<T>, tries = 3): Promise<T> {
+  for (let left = tries; ; left -= 1)
+    try {
+      return await work();
+    } catch (error) {
+      if (left <= 1) throw error;
+    }
 }
 
 function problemsOf(end: BatchRow, all: readonly ItemRow[], { items, maxAttempts }: BatchChaos): string[] {

@@ -1,7 +1,8 @@
 export { columnsOf, csvLines, itemsOf, jsonLines, resultView } from './batches/report.ts';
-export type { FilesOf } from './batches/results.ts';
+export { type FilesOf, ResultKeeper } from './batches/results.ts';
 export { type BatchParts, LocalBatchService } from './batches/service.ts';
 export { type BatchSettings, DEFAULT_BATCH_SETTINGS } from './batches/settings.ts';
+export { BatchWorker, type WorkerParts } from './batches/worker.ts';
 export { EffectsRegistry } from './effects/effects.ts';
 export { LeaseKeeper, type LeaseListener, type LeaseSettings } from './leases/keeper.ts';
 export { type ClaimedRun, Recovery, type RecoverySettings } from './leases/recovery.ts';
