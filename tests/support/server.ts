@@ -92,7 +92,11 @@ export async function startServer(
     folder,
     ...(options.environment === undefined ? {} : { environment: options.environment }),
   });
-  const [, url = '', fragment = ''] = await child.output(/ready: (http:\/\/[^/\s]+)\/(?:#token=(\S+))?/);
+  const ready = await child.output(/ready: (http:\/\/[^/\s]+)\/(?:#token=(\S+))?/).catch(async (error: unknown) => {
+    await child.end('SIGKILL');
+    throw error;
+  });
+  const [, url = '', fragment = ''] = ready;
   const token = fragment === '' ? null : decodeURIComponent(fragment);
   return {
     process: child,

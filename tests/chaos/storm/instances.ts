@@ -42,15 +42,15 @@ export class Instance {
     }
   }
 
-  /** Starts it again, as a supervisor does, for at most half a minute: what it needs may be away itself. */
+  /** Starts it again, as a supervisor does, for at most a minute: what it needs may be away itself. */
   async restart(): Promise<void> {
-    const deadline = performance.now() + 30_000;
+    const deadline = performance.now() + 60_000;
     for (;;) {
       try {
         return await this.start();
       } catch (error) {
         if (performance.now() < deadline) continue;
-        this.unexpected.push(`${this.name} does not start: ${String(error).slice(0, 2_000)}`);
+        this.unexpected.push(`${this.name} does not start: ${String(error).slice(-6_000)}`);
         return;
       }
     }

@@ -1,5 +1,5 @@
 import { openMemory } from '@reindeer/database';
-import type { Admission, RunStore } from '@reindeer/protocol';
+import { type Admission, ReindeerError, type RunStore } from '@reindeer/protocol';
 import { deferred, flush, testSurroundings, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { request } from '../testing/world.ts';
@@ -100,6 +100,28 @@ describe('recovery', () => {
     const one = s.recovery('one');
     expect(await one.recovery.atStart()).toBe(150);
     expect(new Set(one.ids()).size).toBe(150);
+  });
+
+  test('a store that goes away between two batches ends no start that has taken something over', async () => {
+    const s = scene();
+    for (let n = 0; n < 12; n += 1) await s.admit(`run-${n}`, 'me');
+    let asked = 0;
+    let away = true;
+    const { recovery, ids } = s.recovery('me', {
+      runs: {
+        claimOrphans: (input) => {
+          asked += 1;
+          if (away && asked > 1) return Promise.reject(new ReindeerError('store_unavailable', 'away'));
+          return s.stores.runs.claimOrphans(input);
+        },
+        relinquish: (fence) => s.stores.runs.relinquish(fence),
+      },
+    });
+    expect(await recovery.atStart()).toBe(8);
+    away = false;
+    await s.clock.advance(16_000);
+    await recovery.sweep();
+    expect(new Set(ids()).size).toBe(12);
   });
 
   test('a failure of one run is logged with its ids and stops nothing', verifies('RL-24'), async () => {

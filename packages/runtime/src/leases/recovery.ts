@@ -64,7 +64,7 @@ export class Recovery {
    * Before the first admission: also claims, at once, what earlier processes that are known to have ended held (D12), whatever their
    * leases say.
    * @returns how many rows were taken over.
-   * @throws ReindeerError `store_unavailable` when the store cannot answer.
+   * @throws ReindeerError `store_unavailable` when the store cannot answer; not any more once something was taken over.
    */
   async atStart(): Promise<number> {
     return this.#claimAll(this.#settings.deadOwners ?? [this.#settings.instanceId]);
@@ -109,7 +109,7 @@ export class Recovery {
     for (let size = FIRST_CLAIM; !this.#stopped.signal.aborted; size = CLAIM) {
       const grantedAt = clock.monotonic();
       const now = clock.now();
-      const claimed = await this.#runs.claimOrphans({
+      const claim = {
         owner: instanceId,
         tokens: Array.from({ length: size }, () => newToken(random)),
         leaseExpiresAt: now + leaseMs,
@@ -117,6 +117,15 @@ export class Recovery {
         deadOwners,
         skipRunIds: [...new Set([...this.#held(), ...seen])],
         now,
+      };
+      const claimed = await this.#runs.claimOrphans(claim).catch((error: unknown) => {
+        // What is worked on by now needs this process; the next sweeps find the rest when their leases have run out.
+        if (seen.size === 0) throw error;
+        this.#surroundings.logger.warn('not all expired runs could be looked for; the next sweep goes on', {
+          takenOver: seen.size,
+          error: String(error),
+        });
+        return [];
       });
       for (const { run } of claimed) seen.add(run.runId);
       for (const { run, token } of claimed) {
