@@ -1,4 +1,4 @@
-import { mkdir, open, readFile } from 'node:fs/promises';
+import { chmod, mkdir, open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { IsolationReport } from '@reindeer/protocol';
 import type { Settings } from './config/settings.ts';
@@ -28,6 +28,8 @@ export async function accessToken(settings: Settings, report: IsolationReport): 
     return fresh;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    // Somebody may have loosened it, or brought it along with a copy (BL-06).
+    await chmod(file, 0o600).catch(() => {});
     return (await keptToken(settings)) ?? fresh;
   }
 }

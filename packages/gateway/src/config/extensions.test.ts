@@ -68,15 +68,23 @@ test(
   },
 );
 
-test('writers of one process come one after another: none is lost', verifies('CFG-5'), async () => {
-  const extensions = file();
-  await Promise.all(
-    Array.from({ length: 20 }, (_, at) =>
-      extensions.update('skills', (before) => ({ ...(before as object), [`s${at}`]: { enabled: true } })),
-    ),
-  );
-  expect(Object.keys(((await extensions.raw()).skills ?? {}) as object)).toHaveLength(20);
-});
+test(
+  'writers of one process come one after another, whichever part they change: none is lost',
+  verifies('CFG-5', 'BL-03'),
+  async () => {
+    const extensions = file();
+    await Promise.all(
+      Array.from({ length: 20 }, (_, at) =>
+        extensions.update(at % 2 === 0 ? 'skills' : 'mcpServers', (before) => ({
+          ...(before as object),
+          [`s${at}`]: { enabled: true },
+        })),
+      ),
+    );
+    const { skills, mcpServers } = await extensions.raw();
+    expect([skills, mcpServers].map((part) => Object.keys((part ?? {}) as object).length)).toEqual([10, 10]);
+  },
+);
 
 test(
   'a file that is named must exist; a broken one is named with the line and without its text',
