@@ -26,6 +26,7 @@ export interface AppParts {
 }
 
 const MODEL_KEY = 'reindeer.model';
+const PLAN_KEY = 'reindeer.plan';
 const LANGUAGE_KEY = 'reindeer.language';
 
 /** The whole page: the list of chats, the open chat, and what lies over them. */
@@ -38,6 +39,7 @@ export function App({ parts }: { readonly parts: AppParts }) {
   const [models, setModels] = useState<readonly ModelEntry[]>([]);
   const [sandbox, setSandbox] = useState<SandboxEntry | null>(null);
   const [model, setModel] = useState<string | null>(() => parts.local.getItem(MODEL_KEY));
+  const [plan, setPlan] = useState(() => parts.local.getItem(PLAN_KEY) === 'on');
   const [needsToken, setNeedsToken] = useState(false);
   const [listOpen, setListOpen] = useState(false);
   const [file, setFile] = useState<string | null>(null);
@@ -57,6 +59,7 @@ export function App({ parts }: { readonly parts: AppParts }) {
         storage: parts.session,
         newId: parts.newId,
         model: () => chosenNow.current,
+        plan: () => parts.local.getItem(PLAN_KEY) === 'on',
         schedule: (paint) => schedulePaint(paint),
         sleep,
         onThreadChanged: refresh,
@@ -210,6 +213,11 @@ export function App({ parts }: { readonly parts: AppParts }) {
             onModel={(name) => {
               parts.local.setItem(MODEL_KEY, name);
               setModel(name);
+            }}
+            plan={plan}
+            onPlan={(wanted) => {
+              parts.local.setItem(PLAN_KEY, wanted ? 'on' : 'off');
+              setPlan(wanted);
             }}
             onTitle={setTitle}
           />

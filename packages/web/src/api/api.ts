@@ -52,6 +52,8 @@ export interface StartRun {
   /** Answers an interrupt instead of an input. */
   readonly resume?: unknown;
   readonly model: string | null;
+  /** The agent keeps a plan that the user sees. */
+  readonly plan?: boolean;
   readonly signal: AbortSignal;
   readonly onRun: (runId: string) => void;
 }

@@ -232,11 +232,20 @@ function readRun(run: { run_id: string; status: string }): RunEntry {
   return { runId: run.run_id, status: run.status, error: textOr((run as unknown as Dictionary).error, null) };
 }
 
+/** The options of a run; absent when there are none. */
+function contextOf({ model, plan }: StartRun): { context?: Dictionary } {
+  const context = {
+    ...(model === null ? {} : { model_name: model }),
+    ...(plan === true ? { is_plan_mode: true } : {}),
+  };
+  return Object.keys(context).length === 0 ? {} : { context };
+}
+
 async function* startRun(client: Client, input: StartRun): AsyncGenerator<StreamPart> {
   const isResume = 'resume' in input;
   const stream = client.runs.stream(input.threadId, ASSISTANT, {
     ...(isResume ? { command: { resume: input.resume } } : { input: input.input }),
-    ...(input.model === null ? {} : { context: { model_name: input.model } }),
+    ...contextOf(input),
     streamMode: [...MODES],
     // A reload of the page must not end the work.
     onDisconnect: 'continue',

@@ -18,6 +18,8 @@ export function ApprovalCard({ interrupts, busy, onResume }: ApprovalCardProps) 
   const keys = interrupts.flatMap((interrupt, index) =>
     (interrupt.actions ?? [null]).map((_action, place) => `${index}-${place}`),
   );
+  const ends = interrupts.flatMap(({ expiresAt: at }) => (at === null ? [] : [at]));
+  const expiresAt = ends.length === 0 ? null : Math.min(...ends);
   const complete = keys.every((key) => decisions.has(key) && decisions.get(key) !== '');
   const decide = (key: string, decision: Decision | string) => setDecisions(new Map(decisions).set(key, decision));
   const send = () =>
@@ -33,6 +35,9 @@ export function ApprovalCard({ interrupts, busy, onResume }: ApprovalCardProps) 
   return (
     <section className="question" aria-labelledby={titleId}>
       <h3 id={titleId}>{say('approval.title')}</h3>
+      {expiresAt === null ? null : (
+        <p className="note">{say('approval.expires', { time: new Date(expiresAt).toLocaleString() })}</p>
+      )}
       {interrupts.map((interrupt, index) =>
         interrupt.actions === null ? (
           // biome-ignore lint/suspicious/noArrayIndexKey: interrupts may have no id, and their list does not change while it is shown

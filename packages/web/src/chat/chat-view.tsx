@@ -9,6 +9,7 @@ import { Composer } from './composer.tsx';
 import type { ChatController } from './controller.ts';
 import type { Question } from './question.ts';
 import { allMessages, type ChatState, retryPlan } from './state.ts';
+import { TodoList } from './todo-list.tsx';
 import { TurnView } from './turn-view.tsx';
 import { toTurns } from './turns.ts';
 
@@ -19,11 +20,13 @@ interface ChatViewProps {
   readonly models: readonly ModelEntry[];
   readonly model: string | null;
   readonly onModel: (name: string) => void;
+  readonly plan: boolean;
+  readonly onPlan: (plan: boolean) => void;
   readonly onTitle: (title: string | null) => void;
 }
 
 /** One chat: its messages, what its run is doing, and the composer. */
-export function ChatView({ api, controller, storage, models, model, onModel, onTitle }: ChatViewProps) {
+export function ChatView({ api, controller, storage, models, model, onModel, plan, onPlan, onTitle }: ChatViewProps) {
   const { say } = usePage();
   const state = useSyncExternalStore(controller.subscribe, controller.snapshot);
   const messages = useMemo(() => allMessages(state), [state]);
@@ -44,6 +47,7 @@ export function ChatView({ api, controller, storage, models, model, onModel, onT
         <section className="messages" aria-label={say('chat.label')} ref={scroll.content}>
           {state.loading && turns.length === 0 ? <p className="note">{say('chat.loading')}</p> : null}
           {isNew ? <Welcome onPick={(text) => void controller.send(text, [])} /> : null}
+          {state.summarised > 0 ? <p className="note">{say('chat.summarised', { count: state.summarised })}</p> : null}
           {turns.map((turn) => (
             <TurnView key={turn.id} turn={turn} busy={state.run !== null} onAnswer={onAnswer} />
           ))}
@@ -64,6 +68,7 @@ export function ChatView({ api, controller, storage, models, model, onModel, onT
         </button>
       ) : null}
       <div className="foot">
+        {state.todos.length > 0 ? <TodoList todos={state.todos} /> : null}
         <Composer
           key={controller.threadId}
           api={api}
@@ -73,6 +78,8 @@ export function ChatView({ api, controller, storage, models, model, onModel, onT
           models={models}
           model={model}
           onModel={onModel}
+          plan={plan}
+          onPlan={onPlan}
         />
         <p className="hint center">{say('composer.note')}</p>
       </div>

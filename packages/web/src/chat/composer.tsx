@@ -19,12 +19,15 @@ interface ComposerProps {
   readonly models: readonly ModelEntry[];
   readonly model: string | null;
   readonly onModel: (name: string) => void;
+  /** Is the agent to keep a plan? */
+  readonly plan: boolean;
+  readonly onPlan: (plan: boolean) => void;
 }
 
 const DEFAULT_LIMITS: UploadLimits = { maxFiles: 10, maxFileSize: 52_428_800, maxTotalSize: 104_857_600 };
 
 /** Where the user writes: Enter sends, Shift+Enter begins a line; files are picked, dropped or pasted. */
-export function Composer({ api, controller, run, storage, models, model, onModel }: ComposerProps) {
+export function Composer({ api, controller, run, storage, models, model, onModel, plan, onPlan }: ComposerProps) {
   const { say } = usePage();
   const draftKey = `reindeer.draft.${controller.threadId}`;
   const [text, setText] = useState(() => storage.getItem(draftKey) ?? '');
@@ -186,6 +189,15 @@ export function Composer({ api, controller, run, storage, models, model, onModel
           onClick={() => picker.current?.click()}
         >
           <Icon name="clip" />
+        </button>
+        <button
+          type="button"
+          className="quiet"
+          aria-pressed={plan}
+          title={say('composer.plan.help')}
+          onClick={() => onPlan(!plan)}
+        >
+          {say('composer.plan')}
         </button>
         {models.length < 2 ? null : (
           <select

@@ -12,6 +12,8 @@ export interface ControllerParts {
   readonly storage: Storage;
   readonly newId: () => string;
   readonly model: () => string | null;
+  /** Is the agent to keep a plan? */
+  readonly plan?: () => boolean;
   /** Calls back soon, at most once per frame, so that a burst of tokens is one repaint. */
   readonly schedule: (paint: () => void) => void;
   readonly sleep: (milliseconds: number, signal: AbortSignal) => Promise<void>;
@@ -179,8 +181,9 @@ export class ChatController {
       try {
         const { signal } = this.#closed;
         const model = this.#parts.model();
+        const plan = this.#parts.plan?.() === true ? { plan: true } : {};
         await this.#read(
-          this.#parts.api.startRun({ threadId: this.threadId, ...how, model, signal, onRun: named }),
+          this.#parts.api.startRun({ threadId: this.threadId, ...how, ...plan, model, signal, onRun: named }),
           known,
           named,
         );

@@ -16,7 +16,10 @@ test('reads what waits for approval, from lists and from maps of tasks, each onc
     { name: 'write_file', args: {}, description: null, allowed: ['approve', 'edit', 'reject'] },
   ]);
   expect(readInterrupts({ t1: [{ id: 'i', value }], t2: [{ id: 'i', value }] })).toHaveLength(1);
-  expect(readInterrupts([{ value: 'Sure?' }])).toEqual([{ id: null, actions: null, value: 'Sure?' }]);
+  expect(readInterrupts([{ value: 'Sure?' }])).toEqual([{ id: null, actions: null, expiresAt: null, value: 'Sure?' }]);
+  expect(readInterrupts([{ value: { expires_at: '2026-01-01T00:00:00.000Z' } }])[0]?.expiresAt).toBe(
+    Date.UTC(2026, 0, 1),
+  );
   expect(readInterrupts('nonsense')).toEqual([]);
 });
 

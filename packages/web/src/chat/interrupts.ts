@@ -5,6 +5,8 @@ export interface Interrupt {
   readonly id: string | null;
   /** Tool calls that wait for approval; null = another kind of question, answered with text. */
   readonly actions: readonly PendingAction[] | null;
+  /** Milliseconds since 1970 after which an answer is taken as a refusal; null = never. */
+  readonly expiresAt: number | null;
   readonly value: unknown;
 }
 
@@ -32,9 +34,14 @@ export function readInterrupts(value: unknown): readonly Interrupt[] {
     const id = textOr(entry.id, textOr(entry.interrupt_id, null));
     if (id !== null && seen.has(id)) continue;
     if (id !== null) seen.add(id);
-    result.push({ id, actions: readActions(entry.value), value: entry.value });
+    result.push({ id, actions: readActions(entry.value), expiresAt: readExpiry(entry.value), value: entry.value });
   }
   return result;
+}
+
+function readExpiry(value: unknown): number | null {
+  const at = isDictionary(value) ? Date.parse(textOr(value.expires_at, '')) : Number.NaN;
+  return Number.isNaN(at) ? null : at;
 }
 
 function readActions(value: unknown): readonly PendingAction[] | null {

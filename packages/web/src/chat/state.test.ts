@@ -128,6 +128,25 @@ describe('a stream becomes messages', () => {
     expect(state).toMatchObject({ title: 'T', artifacts: ['/mnt/user-data/outputs/a'] });
   });
 
+  test('the plan and the count of summarised messages come with snapshots; an empty plan clears it', () => {
+    const todos = [
+      { content: 'one', status: 'in_progress' },
+      { content: 'two', status: 'odd' },
+      { status: 'pending' },
+      7,
+    ];
+    const state = play(
+      part('values', { messages: [], todos, compaction: { removedMessages: 12 } }),
+      part('values', { messages: [] }),
+    );
+    expect(state.summarised).toBe(12);
+    expect(state.todos).toEqual([
+      { content: 'one', status: 'in_progress' },
+      { content: 'two', status: 'pending' },
+    ]);
+    expect(play(part('values', { todos }), part('values', { todos: [] })).todos).toEqual([]);
+  });
+
   test('control messages and system prompts are not shown', () => {
     const state = play(
       part('values', {

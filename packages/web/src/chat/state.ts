@@ -1,6 +1,7 @@
 import { type Interrupt, readInterrupts } from './interrupts.ts';
 import { appendChunk, isChunk, type LiveMessage, showLive } from './live.ts';
 import { type ChatMessage, readMessage } from './message.ts';
+import { readTodos, type Todo } from './todos.ts';
 import { type Dictionary, isDictionary, isWireMessage, listOf, textOr, type WireMessage } from './wire.ts';
 
 /**
@@ -17,6 +18,10 @@ export interface ChatState {
   readonly newer: readonly (ChatMessage | LiveMessage)[];
   readonly title: string | null;
   readonly artifacts: readonly string[];
+  /** The agent's plan; empty = none. */
+  readonly todos: readonly Todo[];
+  /** Earlier messages that were replaced by a summary; 0 = none. */
+  readonly summarised: number;
   readonly interrupts: readonly Interrupt[];
   /** Nodes that would run next: a run that failed can go on from there. */
   readonly next: readonly string[];
@@ -79,6 +84,8 @@ export function emptyChat(threadId: string): ChatState {
     newer: [],
     title: null,
     artifacts: [],
+    todos: [],
+    summarised: 0,
     interrupts: [],
     next: [],
     run: null,
@@ -209,8 +216,12 @@ function applyValues(state: ChatState, values: Dictionary, settled: readonly Cha
     artifacts: Array.isArray(values.artifacts)
       ? values.artifacts.filter((path) => typeof path === 'string')
       : state.artifacts,
+    todos: Array.isArray(values.todos) ? readTodos(values.todos) : state.todos,
+    summarised: isDictionary(values.compaction) ? countOf(values.compaction.removedMessages) : state.summarised,
   };
 }
+
+const countOf = (value: unknown): number => (typeof value === 'number' && value > 0 ? value : 0);
 
 function reduceMessage(state: ChatState, wire: WireMessage): ChatState {
   const id = textOr(wire.id, '');
