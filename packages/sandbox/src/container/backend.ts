@@ -247,7 +247,7 @@ export class ContainerBackend implements SandboxBackend {
     const paths = threadPaths(home, input.userId, input.threadId);
     const shifted = facts.rootless ? { uid: 0, gid: 0 } : await ownerOf(home, paths, input);
     const owner = own && !facts.virtualMachine ? shifted : null;
-    const runFolder = await folders.make(nonce, secrets.of(nonce), facts.rootless ? null : owner);
+    const runFolder = await folders.make(nonce, secrets.of(nonce), owner, { give: !facts.rootless });
     const spec = containerSpec({
       settings: { ...settings, image: how.image },
       paths,

@@ -31,16 +31,20 @@ export async function askFacts(engine: EngineClient): Promise<EngineFacts> {
     );
   const options = at(body, 'SecurityOptions');
   const has = (name: string) => Array.isArray(options) && options.some((one) => String(one).includes(`name=${name}`));
+  const rootless = has('rootless') || at(body, 'Rootless') === true;
+  // Podman without root ignores limits under cgroup v1, and still names them.
+  const ignored = rootless && String(at(body, 'CgroupVersion')) === '1';
+  const limits = (name: string) => at(body, name) === true && !ignored;
   const system = String(at(body, 'OperatingSystem') ?? '');
   const version = String(at(body, 'ServerVersion') ?? '').slice(0, 40);
   return {
     name: `${/podman/.test(engine.socket) ? 'Podman' : 'Docker'} ${version}`.trim(),
-    rootless: has('rootless'),
+    rootless,
     remapsUsers: has('userns'),
     virtualMachine: process.platform !== 'linux' || system.includes('Docker Desktop'),
-    limitsMemory: at(body, 'MemoryLimit') === true,
-    limitsProcesses: at(body, 'PidsLimit') === true,
-    limitsProcessors: at(body, 'CpuCfsQuota') === true,
+    limitsMemory: limits('MemoryLimit'),
+    limitsProcesses: limits('PidsLimit'),
+    limitsProcessors: limits('CpuCfsQuota'),
   };
 }
 

@@ -309,5 +309,13 @@ describe('what the backend makes of it', () => {
     const by = new Map(backend.report().limits.map(({ name, enforcedBy }) => [name, enforcedBy]));
     expect([by.get('memory'), by.get('processes'), by.get('processors')]).toEqual(['cgroup', null, 'cgroup']);
     expect(JSON.stringify(backend.report())).toContain('Docker 1.2, rootless');
+
+    // Podman without root: named in a field of its own, and under cgroup v1 it ignores every limit that it says it has.
+    const podman = { MemoryLimit: true, PidsLimit: true, CpuCfsQuota: true, Rootless: true, CgroupVersion: '1' };
+    const other = await fakeEngine((_request, _body, response) => say(response, 200, podman));
+    const report = (await backendOn(other.socket)).backend.report();
+    expect(JSON.stringify(report)).toContain('rootless');
+    const enforced = (name: string) => report.limits.find((limit) => limit.name === name)?.enforcedBy;
+    expect(['memory', 'processes', 'processors'].map(enforced)).toEqual([null, null, null]);
   });
 });

@@ -19,18 +19,22 @@ export class RunFolders {
     return `${this.#root}/${nonce}`;
   }
 
-  /** @param owner user and group of the container's processes; null = those of this process */
+  /**
+   * @param owner user and group of the container's processes, as they see themselves; null = as the image says
+   * @param options.give hand the folder over to them; not where the engine maps their ids to ours
+   */
   async make(
     nonce: string,
     secret: string,
     owner: { readonly uid: number; readonly gid: number } | null,
+    options: { readonly give: boolean },
   ): Promise<string> {
     const folder = this.of(nonce);
     await mkdir(folder, { recursive: true, mode: 0o700 });
     await writeFile(`${folder}/secret`, secret, { mode: 0o400, flag: 'wx' });
     if (owner !== null) {
       await writeFile(`${folder}/passwd`, passwdFile(owner.uid, owner.gid), { mode: 0o644 });
-      if (process.getuid?.() === 0)
+      if (options.give && process.getuid?.() === 0)
         for (const path of [`${folder}/secret`, folder]) await chown(path, owner.uid, owner.gid);
     }
     return folder;
