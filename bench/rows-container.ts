@@ -4,7 +4,7 @@ import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { NO_LOG, NO_PROBE, type Surroundings } from '@reindeer/protocol';
+import { NO_LOG, NO_PROBE, type SandboxLifecycle, type Surroundings } from '@reindeer/protocol';
 import { createContainerProvider, MemoryOwnershipStore } from '@reindeer/sandbox';
 import { dockerMissing, type ThrowawayDocker, throwawayDocker } from '@reindeer/testkit';
 import { median, type Row } from './lib.ts';
@@ -12,6 +12,9 @@ import { median, type Row } from './lib.ts';
 const root = join(import.meta.dirname, '..');
 const COLD = 7;
 const WARM = 40;
+const TURNS = 40;
+const THREADS = 10;
+const TURNS_AT_ONCE = 4;
 
 const surroundings: Surroundings = {
   clock: {
@@ -75,6 +78,9 @@ export async function containerRows(): Promise<readonly Row[]> {
       engine.push(await timed(() => engineExec(docker, name)));
       await provider.release(sandbox.id);
     }
+    const turnsMs = await manyTurns(provider);
+    await provider.shutdown();
+    const left = (await docker.containers()).length + provider.list().length;
     return [
       {
         name: 'container: warm reuse',
@@ -94,12 +100,48 @@ export async function containerRows(): Promise<readonly Row[]> {
         alarm: '<= 2',
         detail: { oursMs: median(ours), engineMs: median(engine) },
       },
+      {
+        name: `container: a turn of ${TURNS} on ${THREADS} threads over three places`,
+        value: turnsMs / median(cold),
+        unit: 'ratio',
+        against: 'a cold start',
+        target: null,
+        alarm: null,
+        detail: { turnMs: turnsMs },
+      },
+      {
+        // A thousand turns on a hundred threads over a simulated engine are a test (lifecycle/cycles.test.ts).
+        name: 'container: left behind by them after the stop',
+        value: left,
+        unit: 'containers',
+        against: 'nothing',
+        target: '<= 0',
+        alarm: '<= 0',
+      },
     ];
   } finally {
     await provider.shutdown();
     await docker.stop();
     await rm(home, { recursive: true, force: true });
   }
+}
+
+/** Turns of many threads that give their places up to one another; milliseconds per turn and lane. */
+async function manyTurns(provider: SandboxLifecycle): Promise<number> {
+  const times: number[] = [];
+  let next = 0;
+  const lane = async (): Promise<void> => {
+    for (let turn = next++; turn < TURNS; turn = next++) {
+      const begun = performance.now();
+      const sandbox = await provider.acquire({ userId: 'default', threadId: `turns-${turn % THREADS}` });
+      const { exitCode } = await sandbox.exec({ command: 'true', timeoutMs: 30_000 });
+      if (exitCode !== 0) throw new Error('A command failed.');
+      await provider.release(sandbox.id);
+      times.push(performance.now() - begun);
+    }
+  };
+  await Promise.all(Array.from({ length: TURNS_AT_ONCE }, lane));
+  return median(times);
 }
 
 /** The same command by the engine: made, started, its output read to the end, its exit code asked for. */
