@@ -54,7 +54,10 @@ export {
   type GuardrailRequest,
 } from './safety/guardrails.ts';
 export { neutralTags } from './safety/tags.ts';
+export { isSkillName } from './skills/format.ts';
+export type { AskModel } from './skills/judge.ts';
 export { type Skill, type SkillCategory, SkillLibrary, type SkillSwitches } from './skills/library.ts';
+export { type HistoryEntry, SkillPackages } from './skills/packages.ts';
 export { skillsSection } from './skills/prompt.ts';
 export { CALLS_DROPPED, LIMIT_REASON } from './subagents/limits.ts';
 export {

@@ -1,5 +1,7 @@
+import { HumanMessage } from '@langchain/core/messages';
 import { AsyncLocalStorageProviderSingleton } from '@langchain/core/singletons';
 import {
+  type AskModel,
   createItemExecutor,
   createLeadAgent,
   createModelRegistry,
@@ -60,7 +62,18 @@ export async function createAgents(parts: {
     factories: { [DEMO_USE]: () => new ScriptedChatModel({ script: demoScript, modelName: DEMO_MODEL.name, clock }) },
   });
   const { sandbox } = settings;
-  const { skills, mcp, modules } = await createExtensions({ settings, surroundings, variables, resources });
+  const { documentWorker } = resources;
+  const documents = new Documents({ logger, ...(documentWorker === undefined ? {} : { workerUrl: documentWorker }) });
+  for (const warning of settings.tools.warnings) logger.warn(warning);
+  const { skills, mcp, modules } = await createExtensions({
+    settings,
+    surroundings,
+    variables,
+    resources,
+    documents,
+    sandboxes,
+    judge: await judgeOf(models, settings.skills.judge),
+  });
   const subagents = new Subagents({
     settings: settings.subagents,
     surroundings,
@@ -69,9 +82,6 @@ export async function createAgents(parts: {
       return skillsSection(names === null ? all : all.filter((skill) => names.includes(skill.name)));
     },
   });
-  const { documentWorker } = resources;
-  const documents = new Documents({ logger, ...(documentWorker === undefined ? {} : { workerUrl: documentWorker }) });
-  for (const warning of settings.tools.warnings) logger.warn(warning);
   const safeguards: SafeguardSettings = {
     ...settings.agent.safeguards,
     summarization: {
@@ -139,6 +149,16 @@ export async function createAgents(parts: {
       await documents.close();
       return left;
     },
+  };
+}
+
+/** Asks the model that judges skills; null when there is only the demo model, which cannot judge. */
+async function judgeOf(models: ModelRegistry, name: string | null): Promise<AskModel | null> {
+  const { model, entry } = await models.choose({ name, thinking: false });
+  if (entry.use === DEMO_USE) return null;
+  return async (question, signal) => {
+    const answer = await model.invoke([new HumanMessage(question)], signal === undefined ? {} : { signal });
+    return answer.text;
   };
 }
 

@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { McpServers, SkillLibrary } from '@reindeer/agent';
-import type { JsonObject, Surroundings } from '@reindeer/protocol';
+import { type AskModel, type Documents, McpServers, SkillLibrary, SkillPackages } from '@reindeer/agent';
+import type { JsonObject, SandboxProvider, Surroundings } from '@reindeer/protocol';
 import { safeUserId, skillFolders } from '@reindeer/sandbox';
 import { ExtensionsFile } from './config/extensions.ts';
 import type { Settings } from './config/settings.ts';
@@ -24,13 +24,17 @@ export async function createExtensions(parts: {
   readonly surroundings: Surroundings;
   readonly variables: Variables;
   readonly resources: Resources;
+  readonly documents: Documents;
+  readonly sandboxes: SandboxProvider;
+  /** The model that judges skills; null = there is only the demo model, which cannot. */
+  readonly judge: AskModel | null;
 }): Promise<Extensions> {
   const { settings, surroundings, variables, resources } = parts;
   const { clock, logger } = surroundings;
   const extensions = new ExtensionsFile({ root: settings.root, variables, overrides: settings.extensions });
   await extensions.check();
   const skills = new SkillLibrary({
-    publicFolders: [join(settings.skillsFolder, 'public'), resources.skillsFolder],
+    publicFolders: [join(settings.skills.folder, 'public'), resources.skillsFolder],
     legacyFolder: join(settings.home, 'skills/custom'),
     folders: (userId) => skillFolders(settings.home, userId),
     switches: {
@@ -41,6 +45,15 @@ export async function createExtensions(parts: {
     },
     clock,
     logger,
+  });
+  const packages = new SkillPackages({
+    library: skills,
+    folders: (userId) => skillFolders(settings.home, userId),
+    documents: parts.documents,
+    scan: settings.skills.scan,
+    ask: parts.judge,
+    failClosed: settings.skills.failClosed,
+    ...surroundings,
   });
   const mcp = new McpServers({
     read: async () => (await extensions.resolved()).mcpServers,
@@ -54,7 +67,7 @@ export async function createExtensions(parts: {
     mcp,
     modules: [
       (api) => mcpRoutes(api, { extensions, servers: mcp, variables }),
-      (api) => skillRoutes(api, { library: skills }),
+      (api) => skillRoutes(api, { library: skills, packages, files: (thread) => parts.sandboxes.files(thread) }),
     ],
   };
 }

@@ -29,3 +29,4 @@ export * from './random.ts';
 export * from './sandboxes/simulated-backend.ts';
 export * from './surroundings.ts';
 export * from './verifies.ts';
+export * from './zip.ts';

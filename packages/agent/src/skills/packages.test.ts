@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { ReindeerError } from '@reindeer/protocol';
 import { skillFolders } from '@reindeer/sandbox';
-import { testSurroundings, verifies } from '@reindeer/testkit';
+import { testSurroundings, verifies, type ZipEntry, zip } from '@reindeer/testkit';
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Documents } from '../documents/documents.ts';
-import { type ZipEntry, zip } from '../test-support/zip.ts';
+
 import { type AskModel, parseJudgement } from './judge.ts';
 import { SkillLibrary } from './library.ts';
 import { SkillPackages } from './packages.ts';

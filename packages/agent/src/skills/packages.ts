@@ -5,7 +5,7 @@ import { type Clock, type Logger, type Random, ReindeerError } from '@reindeer/p
 import { KeyedLock, type SkillFolders } from '@reindeer/sandbox';
 import type { Documents } from '../documents/documents.ts';
 import { type PackageFile, readPackage } from './archive.ts';
-import { isProblem, parseSkill } from './format.ts';
+import { isProblem, isSkillName, parseSkill } from './format.ts';
 import { type AskModel, blocked, isScript, judgeSkill, textOf } from './judge.ts';
 import { replaceFile, type Skill, type SkillLibrary } from './library.ts';
 import type { Finding } from './scan.ts';
@@ -257,6 +257,7 @@ export class SkillPackages {
   }
 
   #historyFile(userId: string, name: string): string {
+    if (!isSkillName(name)) throw new ReindeerError('not_found', 'There is no such skill.');
     return join(this.#options.folders(userId).history, `${name}.jsonl`);
   }
 

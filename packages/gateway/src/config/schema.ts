@@ -188,6 +188,12 @@ export const configSchema = section({
     .optional(),
   tool_search: section({ enabled: yes.optional(), auto_promote_top_k: count('tools', 1, 5).optional() }).optional(),
   skills: section({ path: text.nullish(), container_path: text.optional(), use: text.optional() }).optional(),
+  skill_scan: section({ enabled: yes.optional() }).optional(),
+  skill_evolution: section({
+    enabled: yes.optional(),
+    moderation_model_name: text.nullish(),
+    security_fail_closed: yes.optional(),
+  }).optional(),
   extensions: z.looseObject({}, { error: 'must be a section with keys of its own' }).optional(),
   tool_groups: z
     .array(z.looseObject({ name: text }, { error: 'must be groups with a name' }), {
@@ -339,8 +345,6 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'input_polish',
   'tool_progress',
   'acp_agents',
-  'skill_scan',
-  'skill_evolution',
   'memory',
   'agents_api',
   'agent_storage',

@@ -44,8 +44,16 @@ export interface Settings {
   readonly agent: AgentSettings;
   /** Are the schemas of MCP tools kept back until they are searched for? */
   readonly toolSearch: boolean;
-  /** Folder of the operator's shared skills, `public/` in it; absolute. */
-  readonly skillsFolder: string;
+  readonly skills: {
+    /** Folder of the operator's shared skills, `public/` in it; absolute. */
+    readonly folder: string;
+    /** Are packages scanned? */
+    readonly scan: boolean;
+    /** Model that judges packages; null = the first one. */
+    readonly judge: string | null;
+    /** Is a package refused when the model cannot be asked? */
+    readonly failClosed: boolean;
+  };
   /** What stands above `extensions_config.json`. */
   readonly extensions: Readonly<Record<string, unknown>> | null;
   /** The project folder; absolute. */
@@ -154,6 +162,7 @@ function bridgeOf({ stream_bridge: bridge }: ConfigFile, variables: LoadedConfig
 export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings): Settings {
   const { config, variables, root } = loaded;
   const home = resolve(root, variables.REINDEER_HOME ?? '.reindeer');
+  checkInstances(loaded);
   const server = serverOf(loaded, line);
   const provider = providerOf(config.sandbox?.use);
   checkNetwork(provider, config.sandbox?.network);
@@ -162,7 +171,6 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     databaseFolder:
       config.database?.sqlite_dir == null ? resolve(home, 'data') : resolve(root, config.database.sqlite_dir),
     postgres: postgresOf(loaded),
-  checkInstances(loaded);
     logLevel: LEVELS[config.log_level ?? 'info'],
     models: modelsOf(config, variables),
     sandbox: { ...config.sandbox, provider },
@@ -173,10 +181,15 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     agent: agentSettingsOf(config),
     tools: toolsOf(config),
     toolSearch: config.tool_search?.enabled ?? false,
-    skillsFolder: resolve(
-      root,
-      config.skills?.path ?? variables.REINDEER_SKILLS_PATH ?? variables.DEER_FLOW_SKILLS_PATH ?? 'skills',
-    ),
+    skills: {
+      folder: resolve(
+        root,
+        config.skills?.path ?? variables.REINDEER_SKILLS_PATH ?? variables.DEER_FLOW_SKILLS_PATH ?? 'skills',
+      ),
+      scan: config.skill_scan?.enabled ?? true,
+      judge: config.skill_evolution?.moderation_model_name ?? null,
+      failClosed: config.skill_evolution?.security_fail_closed ?? true,
+    },
     extensions: config.extensions ?? null,
     root,
     approvals: config.approvals?.tools ?? [],
