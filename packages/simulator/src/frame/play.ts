@@ -58,11 +58,11 @@ export async function playSeeds(
   return { seeds, failing, findings, figures };
 }
 
-/** Plays seeds of a mutant until one of them is found out, at most `count` of them. */
+/** Plays seeds of a mutant until it is found out, at most `count` of them, beginning with `first` unless the mutant names a better one. */
 export async function huntMutant(world: World, mutant: Mutant, first: number, count: number): Promise<MutantReport> {
-  const { name } = mutant;
+  const { name, from = first } = mutant;
   return withoutStacks(async () => {
-    for (let seed = first; seed < first + count; seed += 1) {
+    for (let seed = from; seed < from + count; seed += 1) {
       const { violation } = await world.play(seed, { mutant });
       if (violation !== null)
         return { name, found: true, seed, invariant: violation.invariant, message: violation.message };

@@ -8,6 +8,8 @@ export interface Mutant {
   readonly name: string;
   /** Which invariant is expected to notice. */
   readonly breaks: string;
+  /** Where the hunt for a rare one begins: near a seed that has found it before. */
+  readonly from?: number;
 }
 
 /** What one seed came to. */

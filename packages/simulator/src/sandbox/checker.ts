@@ -220,6 +220,11 @@ export class SandboxChecker {
   #adopted(incarnation: Incarnation, id: string, url: string): void {
     this.#chronicle.note(() => `${incarnation.name} adopts ${id.slice(0, 4)}`);
     this.#adoptions.set(`${incarnation.name} ${url}`, this.#now());
+    // SB-56: whoever cannot tell adopts nothing.
+    const holder = this.#watched.get(incarnation)?.value(id) ?? null;
+    const recently = this.#now() - this.#settings.renewalIntervalMs;
+    if (holder?.owner !== incarnation.name && !this.#flushedSince(recently) && !incarnation.pausedSince(recently))
+      this.#chronicle.broken('SB-56', `${incarnation.name} adopted ${id} while its key read ${textOf(holder)}`);
     for (const stop of this.#stopping.get(url) ?? [])
       if (stop.incarnation === incarnation)
         this.#chronicle.broken('SB-57', `${incarnation.name} adopted ${id} while stopping it`);
@@ -300,9 +305,7 @@ export class SandboxChecker {
     const marked = this.#grants.get(id)?.findLast(({ owner, kind }) => owner === incarnation.name && kind === 'del');
     if (this.#hindered(incarnation, Math.min(since, marked?.at ?? since) - this.#settings.renewalIntervalMs)) return;
     // Claimed again for another stop since.
-    const again = this.#grants
-      .get(id)
-      ?.some(({ owner, kind, at }) => owner === incarnation.name && kind === 'own' && at > since);
+    const again = this.#grants.get(id)?.some(({ owner, at }) => owner === incarnation.name && at > since);
     const busy = [...this.#stopping.values()].some((stops) =>
       [...stops].some((stop) => stop.incarnation === incarnation && (stop.input as { id: string }).id === id),
     );

@@ -56,6 +56,8 @@ export class Watch {
     for (const [id, names] of keepers)
       if (names.length > 1) chronicle.broken('S9', `${id} has two keepers at rest: ${names.join(', ')}`);
     for (const { id, state } of engine.containers.values()) {
+      // One that has died by itself is removed by its engine.
+      if (state === 'dead') continue;
       if (settings.idleTimeoutMs > 0) chronicle.broken('L3', `container ${id} is ${state} long after its last use`);
       else if (state === 'running' && !keepers.has(id)) chronicle.broken('L3', `container ${id} is kept by nobody`);
     }

@@ -425,12 +425,6 @@ const MACHINE_MUTANTS: readonly SandboxMutant[] = [
     machine: blind(notReserved, ['track']),
   },
   {
-    name: 'reserved-is-adopted',
-    breaks: 'SB-37',
-    races: '77',
-    machine: blind(notReserved, ['adopt']),
-  },
-  {
     name: 'reserved-is-forgotten',
     breaks: 'SB-61',
     races: '37',

@@ -142,7 +142,10 @@ export class SandboxProcess {
       },
       // Between two steps of the product anything else may happen: a long task on the loop, a slow turn.
       probe: {
-        at: () => (this.#world.healed() || !random.chance(0.1) ? undefined : scheduler.sleep(random.below(300))),
+        at: (point) => {
+          if (this.#world.healed() || !random.chance(0.2)) return undefined;
+          return scheduler.sleep(random.below(point === 'sandbox.before-reserve' ? 8_000 : 500));
+        },
       },
       isBeat: (method) => method === 'renew' || method === 'listRunning',
     });
