@@ -115,6 +115,53 @@ describe('threads', () => {
     },
   );
 
+  test(
+    'a change is worked out and written while nobody else can have the thread',
+    verifies('RA-08', 'RB-06'),
+    async () => {
+      const w = world();
+      await w.runtime.start();
+      await w.ended(await w.admitted());
+      const hold = deferred();
+      const reached = deferred();
+      const changing = w.runtime.threads.changeState({
+        ...AT,
+        asNode: 'model',
+        async change({ values }) {
+          reached.resolve();
+          await hold.promise;
+          return { title: `after ${(values.messages as unknown[]).length}` };
+        },
+      });
+      await reached.promise;
+      expect(await w.create()).toMatchObject({ outcome: 'conflict', reason: 'reserved' });
+      expect(await w.runtime.threads.updateState({ ...edit, values: { title: 'x' } })).toEqual({ outcome: 'busy' });
+      hold.resolve();
+      expect(await changing).toMatchObject({ outcome: 'updated' });
+      expect((await w.runtime.threads.state(head))?.values.title).toBe('after 2');
+      const change = (value: unknown) =>
+        w.runtime.threads.changeState({ ...AT, asNode: 'model', change: async () => value });
+      expect(await change(null)).toEqual({ outcome: 'unchanged' });
+      await expect(
+        w.runtime.threads.changeState({
+          ...AT,
+          asNode: 'model',
+          change: async () => {
+            throw new Error('no summary');
+          },
+        }),
+      ).rejects.toThrow('no summary');
+      expect(
+        await w.runtime.threads.changeState({ ...AT, userId: 'eve', asNode: 'model', change: async () => ({}) }),
+      ).toEqual({
+        outcome: 'not_found',
+      });
+      // The slot is free again after each of these.
+      expect(await w.ended(await w.admitted())).toMatchObject({ status: 'success' });
+      await w.runtime.stop();
+    },
+  );
+
   test('messages that are edited in stand in the log', async () => {
     const w = world();
     await w.runtime.start();
