@@ -129,6 +129,8 @@ export type AdmissionResult =
       readonly outcome: 'conflict';
       readonly reason: 'busy' | 'reserved' | 'live_elsewhere' | 'key_reused' | 'queue_full';
       readonly active: Run | null;
+      /** `live_elsewhere`: what is left of the other holder's lease, in milliseconds (RL-28). */
+      readonly leaseLeftMs?: number;
     }
   | { readonly outcome: 'thread_not_found' };
 

@@ -22,7 +22,7 @@ test('any user id becomes one safe folder name', () => {
   expect(safeUserId('Ada')).not.toBe(safeUserId('ada'));
 });
 
-test('a thread id that could leave its folder is refused', verifies('ID-1'), () => {
+test('a thread id that could leave its folder is refused', verifies('ID-1', 'RE-07'), () => {
   for (const id of ['', '..', 'a/b', 'a.b', 'x'.repeat(65), 'a\0', 'ä']) {
     expect(() => threadPaths('/home', 'default', id), id).toThrow('thread id');
   }

@@ -3,6 +3,8 @@ import { factKey, isTerminal, NO_USAGE, ReindeerError, reduceRun } from '@reinde
 import type { MemoryDatabase, RunRow } from './data.ts';
 import { copyJson, copyRun, idempotencyIndex, stateOf } from './data.ts';
 
+type Conflict = Extract<AdmissionResult, { outcome: 'conflict' }>;
+
 /** The text of a superseded row until its holder finalizes it, and afterwards when the holder gives no better one. */
 const SUPERSEDED = 'Cancelled by newer run';
 /** The text of a run that was cancelled while it was queued. */
@@ -55,10 +57,7 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
     report(row, now);
   };
 
-  const conflict = (
-    reason: Extract<AdmissionResult, { outcome: 'conflict' }>['reason'],
-    row: RunRow | undefined,
-  ): AdmissionResult => ({
+  const conflict = (reason: Conflict['reason'], row: RunRow | undefined): Conflict => ({
     outcome: 'conflict',
     reason,
     active: row === undefined ? null : copyRun(row),
@@ -99,7 +98,8 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
             reclaimed.push(row);
           } else if (!replaces) return conflict('busy', row);
           else if (isTerminal(row.run.status)) continue;
-          else if (live && row.run.owner !== input.owner) return conflict('live_elsewhere', row);
+          else if (live && row.run.owner !== input.owner)
+            return { ...conflict('live_elsewhere', row), leaseLeftMs: (row.leaseExpiresAt ?? now) - now };
           else superseded.push(row);
         }
         const [head] = queue;

@@ -14,6 +14,8 @@ import { endQueued } from './queue.ts';
 import { reportRun } from './report.ts';
 import { findRun } from './rows.ts';
 
+type Conflict = Extract<AdmissionResult, { outcome: 'conflict' }>;
+
 /** The text of a superseded row until its holder finalizes it. */
 const SUPERSEDED = 'Cancelled by newer run';
 
@@ -150,10 +152,11 @@ export const admit = defineScript('runs.admit', 'durable', async (tx, input: Adm
   const reclaimed: string[] = [];
   const queue: string[] = [];
   let held: string | null = null;
-  const conflict = async (
-    reason: Extract<AdmissionResult, { outcome: 'conflict' }>['reason'],
-    stands: string,
-  ): Promise<AdmissionResult> => ({ outcome: 'conflict', reason, active: await findRun(tx, stands) });
+  const conflict = async (reason: Conflict['reason'], stands: string): Promise<Conflict> => ({
+    outcome: 'conflict',
+    reason,
+    active: await findRun(tx, stands),
+  });
   for (const { run_id, kind, status, owner, expires_at } of holders) {
     const live = expires_at !== null && expires_at > now;
     if (status === 'queued') queue.push(run_id);
@@ -165,7 +168,8 @@ export const admit = defineScript('runs.admit', 'durable', async (tx, input: Adm
     } else if (!replaces) return conflict('busy', run_id);
     // Superseded before and still being finalized: it is not interrupted again (RA-10).
     else if (isTerminal(status as RunStatus)) continue;
-    else if (live && owner !== input.owner) return conflict('live_elsewhere', run_id);
+    else if (live && owner !== input.owner)
+      return { ...(await conflict('live_elsewhere', run_id)), leaseLeftMs: expires_at - now };
     else superseded.push(run_id);
   }
   const [head] = queue;

@@ -108,7 +108,8 @@ export function errorAnswer(error: unknown): ErrorAnswer {
   if (typeof detail === 'string' && detail.split(/[.;!?](?:\s|$)/).filter((part) => part !== '').length < 2)
     detail = detail === rule.advice ? detail : `${detail} ${rule.advice}`;
   const shown = rule.hidden === true ? {} : info;
-  const retryAfter = rule.retryAfter ?? (known?.retryable === true ? 2 : undefined);
+  const told = info.retry_after_seconds;
+  const retryAfter = typeof told === 'number' ? told : (rule.retryAfter ?? (known?.retryable === true ? 2 : undefined));
   return {
     status: rule.status,
     headers: retryAfter === undefined ? {} : { 'retry-after': String(retryAfter) },

@@ -192,6 +192,15 @@ describe('creating a run', () => {
     expect(body.detail).toContain('multitask_strategy');
   });
 
+  test('a run of another instance: come again when its lease is over', verifies('RL-28'), async () => {
+    const conflict = { outcome: 'conflict', reason: 'live_elsewhere', active: makeRun({ runId: 'other' }) } as const;
+    fixture.runs.admission = () => ({ ...conflict, leaseLeftMs: 7_001 });
+    const response = await post(RUNS, { multitask_strategy: 'interrupt' });
+    expect(response.status).toBe(409);
+    expect(response.headers.get('retry-after')).toBe('8');
+    expect(await bodyOf(response)).toMatchObject({ info: { run_id: 'other', retry_after_seconds: 8 } });
+  });
+
   test('a run that waits for its turn is answered as pending; a full queue answers 429', async () => {
     fixture.runs.admission = () => ({
       outcome: 'queued',

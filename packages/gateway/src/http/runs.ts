@@ -141,8 +141,14 @@ function admitted(result: AdmissionResult, threadId: string | null): Run {
         case 'live_elsewhere':
           throw new ReindeerError(
             'conflict',
-            'Another instance works on this thread. Cancel its run there, or wait for its end.',
-            { detail, retryable: true },
+            'Another instance works on this thread. Cancel its run, or wait for its end.',
+            {
+              retryable: true,
+              detail:
+                result.leaseLeftMs === undefined
+                  ? detail
+                  : { ...detail, retry_after_seconds: Math.ceil(result.leaseLeftMs / 1000) },
+            },
           );
       }
     }

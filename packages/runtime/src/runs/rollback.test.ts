@@ -211,6 +211,37 @@ describe('rollback', () => {
     await w.runtime.stop();
   });
 
+  test(
+    'a cancelled run that began at an older checkpoint gives back the head that was there before it',
+    verifies('RB-09', 'RB-01'),
+    async () => {
+      const s = twoTurns();
+      const w = world({ script: s.script });
+      await w.runtime.start();
+      await w.ended(await w.admitted());
+      const own = { threadId: 'thread-1', userId: USER };
+      const older = await w.runtime.threads.state({ ...own, checkpointId: null, subgraphs: false });
+      const values = { messages: [human('added later', 'later')] };
+      await w.runtime.threads.updateState({ ...own, values, checkpointId: null, asNode: 'tools' });
+      const before = await w.runtime.threads.state({ ...own, checkpointId: null, subgraphs: false });
+      expect(before?.checkpoint).not.toEqual(older?.checkpoint);
+      const checkpointId = older?.checkpoint.checkpoint_id ?? '';
+      const fork = await w.admitted({ request: { ...again.request, checkpointId } });
+      await s.started;
+      // It has written: the head is its own now, and without what was added later.
+      expect(await messagesOf(w)).not.toContain('added later');
+      await w.cancel(fork, 'rollback');
+      s.tool.resolve('late');
+      expect(await w.ended(fork)).toMatchObject({
+        error: 'Rolled back by user',
+        checkpointBefore: before?.checkpoint.checkpoint_id,
+      });
+      expect(await w.runtime.threads.state({ ...own, checkpointId: null, subgraphs: false })).toEqual(before);
+      expect(await messagesOf(w)).toContain('added later');
+      await w.runtime.stop();
+    },
+  );
+
   test('a run that was cancelled before it started leaves the checkpoints alone', verifies('RB-11'), async () => {
     const w = world();
     await w.runtime.start();

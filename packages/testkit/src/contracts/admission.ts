@@ -99,7 +99,7 @@ export function admissionContract(factory: StoresFactory): void {
     for (const strategy of ['interrupt', 'rollback'] as const) {
       test(
         `${strategy} against a live lease of another owner changes nothing`,
-        verifies('RA-04', 'RA-05'),
+        verifies('RA-04', 'RA-05', 'RL-28'),
         async () => {
           const s = await scene();
           const { run } = await s.running();
@@ -109,6 +109,7 @@ export function admissionContract(factory: StoresFactory): void {
             outcome: 'conflict',
             reason: 'live_elsewhere',
             active: { runId: run.runId },
+            leaseLeftMs: 1,
           });
           expect(await s.picture()).toEqual(before);
           expect(await s.a.runs.get(input.runId)).toBeNull();

@@ -1,4 +1,4 @@
-import type { Fact, Fence } from '@reindeer/protocol';
+import type { Fact, FactBody, Fence } from '@reindeer/protocol';
 import { parseCursor } from '@reindeer/protocol';
 import { describe, expect, test } from 'vitest';
 import { deferred } from '../deferred.ts';
@@ -124,6 +124,57 @@ export function logContract(name: string, factory: StoresFactory): void {
           },
         },
       ]);
+    });
+
+    test('every kind of fact comes back as it was given', verifies('RE-10'), async () => {
+      const s = await scene();
+      const { run, fence } = await s.running();
+      const before = await s.history();
+      // One of each: a kind that is added to the catalogue and not here does not compile.
+      const all: { readonly [kind in FactBody['kind']]: Extract<FactBody, { kind: kind }> } = {
+        run: { kind: 'run', status: 'running', attempt: 7, terminal: false },
+        message: { kind: 'message', ns: 'sub', message: { type: 'human', id: 'm', content: 'hi' } },
+        'message-removed': { kind: 'message-removed', ns: '', messageId: 'm' },
+        'tool-started': {
+          kind: 'tool-started',
+          messageId: 'm',
+          index: 0,
+          toolCallId: null,
+          name: 'bash',
+          attempt: 1,
+        },
+        'tool-finished': {
+          kind: 'tool-finished',
+          messageId: 'm',
+          index: 0,
+          toolCallId: 'call',
+          name: 'bash',
+          outcome: 'unknown',
+        },
+        update: { kind: 'update', ns: '', node: 'model', taskId: 'task', values: { n: 1 } },
+        checkpoint: { kind: 'checkpoint', ns: '', checkpointId: 'c2', parentId: 'c1', source: 'loop', step: 3 },
+        interrupt: { kind: 'interrupt', ns: '', interrupts: [{ id: 'i', value: 'Really?' }] },
+        custom: { kind: 'custom', ns: 'a|b', data: [null, true, 'x', { y: 1.5 }] },
+        frame: { kind: 'frame', ns: '', mode: 'debug', data: { type: 'task' } },
+      };
+      const facts = Object.values(all).map((body) => ({ key: `one:${body.kind}`, body }));
+      await s.a.log.append({ fence, threadId: 'thread', facts, now: T0 + 3 });
+      const page = await s.b.log.read({
+        threadId: 'thread',
+        runId: null,
+        afterSeq: before.length,
+        limit: 100,
+        maxBytes: 1e6,
+      });
+      expect(page.facts).toEqual(
+        Object.values(all).map((body, index) => ({
+          threadId: 'thread',
+          seq: before.length + 1 + index,
+          runId: run.runId,
+          at: T0 + 3,
+          body,
+        })),
+      );
     });
 
     test('messages that stand elsewhere in the store are whole when read', async () => {
