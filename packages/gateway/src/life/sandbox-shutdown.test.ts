@@ -192,6 +192,8 @@ describe('the stop of sandboxes', () => {
         make: async () => provider,
         // The run that is in flight still reaches its sandbox.
         drain: async () => {
+          // A drain takes its time: a handler that stopped containers by itself would be faster.
+          await flush(20);
           const reached = provider.get(sandboxes[0]?.id ?? '') === sandboxes[0] && engine.containers.size === 3;
           events.push(reached ? 'drained with sandbox' : 'drained without');
         },
