@@ -123,9 +123,9 @@ export class Admissions {
         throw error;
       });
       if (run === null) throw error;
-      const active = await stores.runs.active(part.threadId).catch(() => []);
       if (run.queued)
         return { result: { outcome: 'queued', run, ahead: 0, free: true }, grantedAt, token, begun: null };
+      const active = await stores.runs.active(part.threadId).catch(() => []);
       const superseded = active.filter((other) => other.runId !== part.runId && other.status === 'interrupted');
       return { result: { outcome: 'admitted', run, superseded }, grantedAt, token, begun: null };
     }
