@@ -78,13 +78,15 @@ export class Watch {
     const { scheduler, leases, ttlMs, settings, chronicle } = this.#world;
     const now = scheduler.now;
     const kept = new Set<string>();
+    const looked = new Set<string>();
     for (const process of this.#processes) {
       for (const { id, stopping } of process.kept ?? []) {
         kept.add(id);
+        looked.add(`${process.incarnation?.name} ${id}`);
         if (leases === null) continue;
         const value = leases.value(id);
         const calm = now - process.calmSince;
-        const { name } = process.incarnation ?? process;
+        const name = process.incarnation?.name;
         const free = !stopping && process.listening !== null;
         // After a stop that failed the next renewal writes it again.
         const lapsed = this.#since(this.#lapsed, `${name} ${id}`, free && value === null, now);
@@ -101,6 +103,8 @@ export class Watch {
           chronicle.broken('SB-50', `${name} keeps ${id}, which ${value?.owner} has owned for ${foreign} ms`);
       }
     }
+    for (const times of [this.#foreign, this.#lapsed])
+      for (const key of times.keys()) if (!looked.has(key)) times.delete(key);
     if (now >= this.#healedAt) this.#orphans(now, kept);
   }
 
