@@ -152,7 +152,7 @@ export class LocalThreadService implements ThreadService {
 
   async changeState(input: Parameters<ThreadService['changeState']>[0]): ReturnType<ThreadService['changeState']> {
     const { threadId, userId, asNode, change } = input;
-    if ((await this.get(input)) === null) return { outcome: 'not_found' };
+    if ((await this.get({ threadId, userId })) === null) return { outcome: 'not_found' };
     const result = await this.#reservations.reserve(
       { threadId, userId, kind: 'checkpoint_write', assistantId: this.#anyAssistant() },
       async ({ fence, signal }): ReturnType<ThreadService['changeState']> => {
