@@ -168,6 +168,7 @@ describe('instances beside each other on Postgres', () => {
       const s = await scene({ connections: 6 });
       const threads = ['t0', 't1', 't2'];
       const facts = new Map<string, number>();
+      const turns: string[] = [];
       const worker = async (n: number): Promise<void> => {
         const stores = n % 2 === 0 ? s.a : s.b;
         for (let round = 0; round < 12; round += 1) {
@@ -176,12 +177,21 @@ describe('instances beside each other on Postgres', () => {
             s.admission({
               threadId,
               owner: `owner-${n}`,
-              multitaskStrategy: round % 3 === 0 ? 'interrupt' : 'reject',
+              multitaskStrategy: round % 3 === 0 ? 'interrupt' : round % 3 === 1 ? 'enqueue' : 'reject',
+              queueLimit: 4,
               now: T0 + LEASE * round,
             }),
           );
+          // Whoever passes by gives the next one its turn, and ends it.
+          const turn = `turn-${n}-${round}`;
+          const input = { threadId, owner: `owner-${n}`, token: turn, leaseExpiresAt: T0 + LEASE * 99, now: T0 };
+          const taken = await stores.runs.takeQueued(input);
+          if (taken !== null) {
+            turns.push(taken.runId);
+            await s.finalize({ runId: taken.runId, token: turn }, 'interrupted');
+          }
           if (admission.outcome !== 'admitted') {
-            expect(admission.outcome).toBe('conflict');
+            expect(['conflict', 'queued']).toContain(admission.outcome);
             if ('active' in admission && admission.active !== null && round % 4 === 1)
               await stores.runs.requestCancel({ runId: admission.active.runId, action: 'interrupt', now: T0 });
             if (round % 5 === 4) await s.claim({ owner: `owner-${n}`, now: T0 + LEASE * round }, stores);
@@ -233,6 +243,9 @@ describe('instances beside each other on Postgres', () => {
         expect(history.filter((line) => line.includes('"f-'))).toHaveLength(facts.get(threadId) ?? 0);
       }
       expect([...facts.values()].reduce((sum, count) => sum + count, 0)).toBeGreaterThan(0);
+      // Each queued run had its turn once at most.
+      expect(new Set(turns).size).toBe(turns.length);
+      expect(turns.length).toBeGreaterThan(0);
     },
   );
 

@@ -1,5 +1,6 @@
+import { MemoryDatabase } from '@reindeer/database';
 import { NO_USAGE } from '@reindeer/protocol';
-import { deferred, flush, verifies, withFaults } from '@reindeer/testkit';
+import { deferred, flush, testSurroundings, VirtualClock, verifies, withFaults } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import type { Script } from '../testing/scripted-graph.ts';
 import { gated, human, messagesOf, USER, type World, world } from '../testing/world.ts';
@@ -85,6 +86,70 @@ describe('answers that come late', () => {
       await next.runtime.stop();
     },
   );
+});
+
+describe('a cancel of a run whose process is dead', () => {
+  /** Two processes; the first one is cut off its stores while its run is at work, as by `kill -9`. */
+  async function orphaned() {
+    const database = new MemoryDatabase(testSurroundings({ seed: 99 }).random);
+    const clock = new VirtualClock();
+    const g = gated();
+    let dead = false;
+    const a = world({
+      database,
+      clock,
+      script: g.script,
+      settings: { instanceId: 'a' },
+      stores: (inner) => withFaults(inner, () => (dead ? { delayBefore: new Promise<void>(() => undefined) } : null)),
+    });
+    const b = world({ database, clock, seed: 2, settings: { instanceId: 'b', cancelWaitMs: 60_000 } });
+    await a.runtime.start();
+    await b.runtime.start();
+    const run = await a.admitted();
+    await g.asked;
+    dead = true;
+    return { b, clock, run };
+  }
+
+  test.each(['interrupt', 'rollback'] as const)(
+    'ends it (%s) as soon as its lease is over, and frees the thread',
+    verifies('RL-13', 'RL-30'),
+    async (action) => {
+      const { b, clock, run } = await orphaned();
+      const waiting = b.cancel(run, action, true);
+      const at = clock.now();
+      let answered = 0;
+      void waiting.then(() => {
+        answered = clock.now() - at;
+      });
+      expect(await b.cancel(run, 'interrupt')).toMatchObject({ outcome: 'accepted', stopped: false });
+      await clock.advance(18_000);
+      expect(await waiting).toMatchObject({
+        outcome: 'accepted',
+        stopped: true,
+        // The first action won, whichever came after it.
+        run: { acknowledged: true, attempt: 1, cancelAction: action },
+      });
+      expect(answered).toBeLessThanOrEqual(12_000 + 3_000 + 2_000 + 500);
+      expect(await b.stores.runs.get(run.runId)).toMatchObject(
+        action === 'rollback'
+          ? { status: 'error', error: 'Rolled back by user' }
+          : { status: 'interrupted', error: 'Cancelled by user' },
+      );
+      expect(await b.ended(await b.admitted())).toMatchObject({ status: 'success' });
+      await b.runtime.stop();
+    },
+  );
+
+  test('whose lease is over ends it at once', verifies('RL-13'), async () => {
+    const { b, clock, run } = await orphaned();
+    // Between two sweeps.
+    clock.skip(15_500);
+    const waiting = b.cancel(run, 'interrupt', true);
+    await clock.advance(600);
+    expect(await waiting).toMatchObject({ outcome: 'accepted', stopped: true, run: { status: 'interrupted' } });
+    await b.runtime.stop();
+  });
 });
 
 describe('one writer of a thread at a time', () => {
