@@ -78,6 +78,7 @@ test('serving a whole run makes no blocking call', verifies('BL-01', 'BL-07'), a
         'one three',
       );
       await client.threads.getHistory(threadId);
+      for (const view of ['api/sandboxes', 'metrics']) expect((await fetch(`${url}/${view}`)).status).toBe(200);
       await client.threads.delete(threadId);
       expect(await lifecycle.stop()).toEqual({ unfinished: [], failed: [] });
     });
