@@ -139,12 +139,13 @@ export class Incarnation {
   /** A client's request to this process: rejects when the process dies or when it takes longer than `patience` milliseconds. */
   async request<T>(work: () => Promise<T>, patience: number): Promise<T> {
     if (!this.#alive) throw new ReindeerError('internal', 'The connection was refused.');
-    await new Promise<void>((resolve) => this.#whenAwake(this.#latency(), resolve));
     const late = Promise.withResolvers<never>();
     const timer = this.#scheduler.after(patience, () =>
       late.reject(new ReindeerError('internal', 'The request took too long.')),
     );
+    const awake = new Promise<void>((resolve) => this.#whenAwake(this.#latency(), resolve));
     try {
+      await Promise.race([awake, this.#died.promise, late.promise]);
       return await Promise.race([work(), this.#died.promise, late.promise]);
     } finally {
       timer.cancel();

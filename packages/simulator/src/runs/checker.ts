@@ -3,6 +3,7 @@ import type { Fence, Run, RunStatus } from '@reindeer/protocol';
 import { isTerminal } from '@reindeer/protocol';
 import type { Chronicle } from '../frame/chronicle.ts';
 import type { Incarnation, Request } from '../frame/incarnation.ts';
+import type { Received } from './clients.ts';
 import type { State } from './graph.ts';
 import { asProgram } from './program.ts';
 
@@ -54,6 +55,9 @@ interface Outcome {
  * RL-17 a claim takes no row whose lease is live at the moment of the write
  * RA-05 a live run of another owner is not superseded
  * S13 what a success did is in the state and in the log, once
+ * S16 a run is taken over, or its holder told that it has lost, only where the holder has truly lost it or could not renew (seed 003)
+ * S17 the completion of a run is told to its host once, and only when it is stored (seed 003)
+ * L2 a reader of a run hears every fact of it once and in order, and then its end
  * S12 a success stands only where no cancel was recorded before
  */
 export class Checker {
@@ -75,6 +79,10 @@ export class Checker {
   readonly #cancelled = new Set<string>();
   readonly #keys = new Map<string, { readonly runId: string; readonly payload: string }>();
   readonly #read = new Map<string, number>();
+  readonly #finished = new Map<string, number>();
+  readonly #following = new Set<Received>();
+  /** Owners and leases right before a claim. */
+  #before: ReadonlyMap<string, { readonly owner: string | null; readonly lease: number | null }> = new Map();
   /** Which run wrote a checkpoint. */
   readonly #writers = new Map<string, string>();
 
@@ -103,6 +111,10 @@ export class Checker {
     const held = fence === undefined ? true : this.#database.held(fence) !== null;
     if (request.method === 'rollback')
       this.#beforeRollback(request.input as { fence: Fence; threadId: string; checkpointId: string });
+    if (request.method === 'claimOrphans')
+      this.#before = new Map(
+        [...this.#database.runs].map(([runId, row]) => [runId, { owner: row.run.owner, lease: row.leaseExpiresAt }]),
+      );
     const answer = await perform();
     const outcome = (answer as Outcome | null)?.outcome;
     this.#chronicle.note(() => describe(request, answer));
@@ -165,8 +177,17 @@ export class Checker {
       const lease = this.#leases.get(run.runId) ?? null;
       if (lease !== null && lease + this.#graceMs >= now && deadOwners.length === 0)
         this.#chronicle.broken('RL-17', `${run.runId} was taken over ${lease + this.#graceMs - now} ms too early`);
+      this.#fromWhom(run, deadOwners);
       this.#row(run.runId);
     }
+  }
+
+  /** S16: nobody who is at work and in reach of the store loses a run, whatever happens to it meanwhile. */
+  #fromWhom({ runId, status }: Run, deadOwners: readonly string[]): void {
+    const { owner = null, lease = null } = this.#before.get(runId) ?? {};
+    if (owner === null || lease === null || deadOwners.length > 0) return;
+    if (!this.hindered(owner, this.#now() - 2 * (this.#leaseMs + this.#graceMs)))
+      this.#chronicle.broken('S16', `${status} ${runId} was taken from ${owner}, which nothing has hindered`);
   }
 
   /** S2 for the one call that acts for several holders. */
@@ -175,6 +196,9 @@ export class Checker {
     for (const { runId, token } of holders)
       if (outcomes.get(runId)?.outcome === 'renewed' && this.#database.held({ runId, token }) === null)
         this.#chronicle.broken('S2', `a former holder of ${runId} renewed its lease`);
+    for (const { runId, token } of holders)
+      if (outcomes.get(runId)?.outcome === 'lost' && this.#database.held({ runId, token }) !== null)
+        this.#chronicle.broken('S16', `the holder of ${runId} was told that it has lost it`);
   }
 
   /** S3: what an acknowledged row says stays, and its end stands in the log exactly once. */
@@ -363,6 +387,56 @@ export class Checker {
     if (known === undefined) this.#keys.set(key, { runId, payload });
     else if (known.runId !== runId) this.#chronicle.broken('S7', `the key ${key} gave ${known.runId} and ${runId}`);
     else if (known.payload !== payload) this.#chronicle.broken('S7', `the key ${key} was accepted with two payloads`);
+  }
+
+  /** A process says whether anything has hindered it since a world time. */
+  hindered: (owner: string, since: number) => boolean = () => true;
+
+  /** S17: the host of a process hears that a run is over. */
+  finished(run: Run, by: string): void {
+    this.#chronicle.note(() => `${by} tells its host the end of ${run.runId}: ${run.status}`);
+    const times = (this.#finished.get(run.runId) ?? 0) + 1;
+    this.#finished.set(run.runId, times);
+    if (times > 1) this.#chronicle.broken('S17', `the end of ${run.runId} was told ${times} times`);
+    if (this.#database.runs.get(run.runId)?.run.acknowledged !== true)
+      this.#chronicle.broken('S17', `the end of ${run.runId} was told and is not stored`);
+  }
+
+  follows(received: Received): void {
+    this.#following.add(received);
+  }
+
+  hears({ reader, runId, seqs }: Received, event: string, id: string | null, data: string): void {
+    if (event === 'gap') this.#chronicle.broken('L2', `${reader} was told of a gap in ${runId}: ${data}`);
+    const seq = Number(/-(\d+)(?:\.\d+)?$/.exec(id ?? '')?.[1] ?? Number.NaN);
+    if (event === 'end') {
+      const { run } = this.#database.runs.get(runId) ?? {};
+      const { status } = JSON.parse(data) as { status: string };
+      if (run?.acknowledged !== true || run.status !== status)
+        this.#chronicle.broken('L2', `${reader} heard the end of ${runId} as ${status}; the row says ${run?.status}`);
+    }
+    if (event !== 'messages' && event !== 'custom') return;
+    const last = seqs.at(-1) ?? 0;
+    if (seq <= last) this.#chronicle.broken('L2', `${reader} heard ${seq} of ${runId} after ${last}`);
+    seqs.push(seq);
+  }
+
+  followed(received: Received): void {
+    this.#following.delete(received);
+    const { runId, seqs, reader } = received;
+    const threadId = this.#database.runs.get(runId)?.run.threadId ?? '';
+    const facts = this.#database.shelf(threadId).facts.filter((fact) => fact.runId === runId);
+    // After a rollback messages are taken back and come again: only their order is judged.
+    if (facts.some(({ body }) => body.kind === 'message-removed')) return;
+    const told = facts.filter(({ body }) => body.kind === 'message' || body.kind === 'custom').map(({ seq }) => seq);
+    if (told.join() !== seqs.join())
+      this.#chronicle.broken('L2', `${reader} heard [${seqs.join()}] of ${runId}, its facts are [${told.join()}]`);
+  }
+
+  /** L2, when everything has come to rest. */
+  nobodyReads(): void {
+    for (const { reader, runId } of this.#following)
+      this.#chronicle.broken('L2', `${reader} still waits for the end of ${runId}`);
   }
 
   /** S6 for one reader that pages through a thread. */

@@ -3,6 +3,7 @@ import type { AdmissionResult, CreateRun, MultitaskStrategy, Run } from '@reinde
 import type { Runtime } from '@reindeer/runtime';
 import type { SeededRandom } from '@reindeer/testkit';
 import type { Chronicle } from '../frame/chronicle.ts';
+import type { Incarnation } from '../frame/incarnation.ts';
 import type { Scheduler } from '../frame/scheduler.ts';
 import type { Checker } from './checker.ts';
 import { ASSISTANT } from './graph.ts';
@@ -12,6 +13,13 @@ import { asInput, randomProgram } from './program.ts';
 /** Sends a request to one of the processes, whichever is up. */
 export type Ask = <T>(work: (runtime: Runtime, signal: AbortSignal) => Promise<T>) => Promise<T>;
 
+export interface Reached {
+  readonly runtime: Runtime;
+  readonly incarnation: Incarnation;
+  /** Fires when its connections are closed. */
+  readonly signal: AbortSignal;
+}
+
 export interface ClientParts {
   readonly random: SeededRandom;
   readonly scheduler: Scheduler;
@@ -19,6 +27,9 @@ export interface ClientParts {
   readonly checker: Checker;
   readonly chronicle: Chronicle;
   readonly ask: Ask;
+  /** One of the processes that listen right now. */
+  readonly reach: () => Reached | null;
+  readonly healed: () => boolean;
   readonly threads: readonly string[];
   /** Clients stop asking for new things at this time. */
   readonly until: number;
@@ -155,5 +166,83 @@ export async function reader(parts: ClientParts, name: string): Promise<void> {
     } catch {
       // It asks again at the same place.
     }
+  }
+}
+
+/** What one reader has received of one run, over all its connections. */
+export interface Received {
+  readonly reader: string;
+  readonly runId: string;
+  /** Sequences of the facts that came, in the order in which they came. */
+  readonly seqs: number[];
+  /** Cursor of the last event that had one. */
+  cursor: string | null;
+}
+
+/** Reads streams of runs, from any process to the end, sometimes slowly, and connects again with its cursor wherever it is cut off. */
+export async function follower(parts: ClientParts, name: string): Promise<void> {
+  const { random, scheduler, database } = parts;
+  while (scheduler.now < parts.until) {
+    await scheduler.sleep(random.below(6_000));
+    const runs = [...database.runs.values()].filter(({ run }) => run.kind === 'run');
+    // Mostly one of the newest: it is still at work.
+    const row = random.chance(0.8) ? runs.slice(-2) : runs;
+    if (row.length === 0) continue;
+    const { run } = random.pick(row);
+    const received: Received = { reader: name, runId: run.runId, seqs: [], cursor: null };
+    parts.checker.follows(received);
+    const slow = random.chance(0.3);
+    for (let ended = false; !ended; ) {
+      const at = parts.reach();
+      if (at !== null) ended = await readOn(parts, at, run, received, slow);
+      if (!ended) await scheduler.sleep(100 + random.below(1_500));
+    }
+    parts.checker.followed(received);
+  }
+}
+
+/** One connection. True = the end was heard. */
+async function readOn(
+  parts: ClientParts,
+  { runtime, incarnation, signal }: Reached,
+  { runId, threadId }: Run,
+  received: Received,
+  slow: boolean,
+): Promise<boolean> {
+  const { random, scheduler, checker, chronicle } = parts;
+  const gone = new AbortController();
+  const stream = runtime.runs.stream({
+    runId,
+    threadId,
+    userId: USER,
+    lastEventId: received.cursor,
+    modes: ['messages-tuple', 'custom'],
+    heartbeatMs: 15_000,
+    signal: gone.signal,
+  });
+  const events = stream[Symbol.asyncIterator]();
+  /** Busy with something else, until the connection is closed. */
+  const dawdle = async (): Promise<void> => {
+    const until = scheduler.now + random.below(15_000);
+    while (scheduler.now < until && !signal.aborted && incarnation.alive) await scheduler.sleep(200);
+  };
+  try {
+    for (;;) {
+      const step = await incarnation.request(() => events.next(), 40_000);
+      if (step.done === true) return false;
+      if (step.value === 'heartbeat') continue;
+      const { id, event, data } = step.value;
+      chronicle.note(() => `${received.reader} hears ${event} ${id ?? ''} of ${runId} from ${incarnation.name}`);
+      checker.hears(received, event, id, data);
+      if (id !== null) received.cursor = id;
+      if (event === 'end') return true;
+      if (slow && !parts.healed() && random.chance(0.3)) await dawdle();
+    }
+  } catch (error) {
+    chronicle.note(() => `${received.reader} is cut off from ${runId}: ${String(error)}`);
+    return false;
+  } finally {
+    gone.abort(new Error('The reader has left.'));
+    void Promise.resolve(events.return?.()).catch(() => undefined);
   }
 }

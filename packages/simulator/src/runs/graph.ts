@@ -167,6 +167,7 @@ async function* followProgram(following: Following): AsyncGenerator<[string[], s
     if (state.program.failsAfter === state.step) throw new Error('The program fails here.');
     const messageId = `${runId}.${state.step}`;
     context.signal.throwIfAborted();
+    yield [[], 'custom', { at: messageId }];
     await context.effects.track('model', () => {
       checker.act(following.acting, `model call ${messageId}`);
       return following.incarnation.surroundings.clock.sleep(step.thinking, context.signal);

@@ -57,6 +57,9 @@ export class SimulatedProcess {
   #ready = false;
   #connections = new AbortController();
   #wallOffset = 0;
+  /** World time until which something hindered it: a pause, a call that was lost or slow, a stop. */
+  #hinderedUntil = 0;
+  #bootedAt = 0;
   #cutOffUntil = 0;
   #deafUntil = 0;
 
@@ -75,12 +78,20 @@ export class SimulatedProcess {
     return { runtime: this.#runtime, incarnation: this.#incarnation, signal: this.#connections.signal };
   }
 
+  /** Has anything hindered the life of that name since? */
+  hindered(owner: string, since: number): boolean {
+    const incarnation = this.#incarnation;
+    if (incarnation?.name !== owner || !incarnation.alive || !this.#ready) return true;
+    return incarnation.pausedSince(since) || this.#hinderedUntil >= since || this.#bootedAt >= since;
+  }
+
   /** Starts a new life, and another one when the store is out of reach at its start, as an operator's supervisor does. */
   async boot(): Promise<void> {
     const { chronicle, scheduler } = this.#world;
     for (;;) {
       const incarnation = this.#begin();
       const runtime = this.#makeRuntime(incarnation);
+      this.#bootedAt = scheduler.now;
       this.#incarnation = incarnation;
       this.#runtime = runtime;
       chronicle.note(() => `${incarnation.name} BOOTS`);
@@ -160,6 +171,7 @@ export class SimulatedProcess {
   deafen(milliseconds: number): void {
     this.#world.chronicle.note(() => `${this.#incarnation?.name} CANNOT RENEW for ${milliseconds}`);
     this.#deafUntil = this.#world.scheduler.now + milliseconds;
+    this.#hinderedUntil = Math.max(this.#hinderedUntil, this.#deafUntil);
   }
 
   /** Its wall clock jumps to this difference from the world's. */
@@ -209,6 +221,7 @@ export class SimulatedProcess {
           nextId: nextCheckpoint,
           ...(writes && { writes }),
         }),
+      hooks: { onFinished: (run) => checker.finished(run, incarnation.name) },
       // The owner is new at every start; the earlier ones of this process are known to be dead (D12).
       settings: {
         instanceId: incarnation.name,
@@ -224,12 +237,15 @@ export class SimulatedProcess {
     const deaf = method === 'renew' && scheduler.now < this.#deafUntil;
     const unreachable = deaf || scheduler.now < this.#cutOffUntil || random.chance(weather.lostRequests);
     const lost = unreachable ? 'before' : random.chance(weather.lostAnswers) ? 'after' : null;
-    return {
+    const fate: Fate = {
       there: 1 + random.below(slow ? settings.leaseMs * 1.5 : 6),
       back: 1 + random.below(slow ? settings.leaseMs / 2 : 6),
       lost: calm ? null : lost,
       outlivesCaller: random.chance(0.5),
     };
+    if (slow || fate.lost !== null)
+      this.#hinderedUntil = Math.max(this.#hinderedUntil, scheduler.now + fate.there + fate.back);
+    return fate;
   }
 }
 

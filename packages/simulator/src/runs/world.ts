@@ -9,7 +9,7 @@ import { Scheduler } from '../frame/scheduler.ts';
 import type { PlayOptions, World, WorldResult } from '../frame/world.ts';
 import { Checker } from './checker.ts';
 import type { Ask, ClientParts } from './clients.ts';
-import { canceller, editor, reader, submitter } from './clients.ts';
+import { canceller, editor, follower, reader, submitter } from './clients.ts';
 import { type MutantTools, RUNS_MUTANTS, type RunsMutant } from './mutants.ts';
 import type { Surrounding, Weather } from './process.ts';
 import { SimulatedProcess, trouble } from './process.ts';
@@ -30,7 +30,7 @@ const SETTLES_WITHIN = TAKEN_OVER_WITHIN + 3 * LONGEST;
 const CLIENT_PATIENCE = 15_000 + 3 * (5_000 + 1_600) + 9_000;
 
 /**
- * The world of runs: two whole runtimes of the product on one shared database, with clients, under crash, restart, orderly
+ * The world of runs: two or three whole runtimes of the product on one shared database, with clients, under crash, restart, orderly
  * restart, pause past the lease, lost requests and answers, slow calls, a store that is out of reach, and clocks that jump within
  * the grace. First trouble (safety), then everything heals and all must come to its end (liveness). A seed fixes it all.
  */
@@ -73,8 +73,11 @@ async function play(seed: number, options: PlayOptions<RunsMutant> = {}): Promis
       crashes += 1;
     },
   };
-  const processes = ['A', 'B'].map((name) => new SimulatedProcess(name, world));
+  const processes = (random.chance(0.35) ? ['A', 'B', 'C'] : ['A', 'B']).map(
+    (name) => new SimulatedProcess(name, world),
+  );
   for (const process of processes) void process.boot().then(() => trouble(process, world));
+  checker.hindered = (owner, since) => processes.every((process) => process.hindered(owner, since));
   const clients = inviteClients(world, processes);
 
   /** Lets events happen until `until`, or until `done`, or until something is broken. */
@@ -98,6 +101,7 @@ async function play(seed: number, options: PlayOptions<RunsMutant> = {}): Promis
   // A client that was answered late may still admit a run.
   await proceed(scheduler.now + CLIENT_PATIENCE + SETTLES_WITHIN, atRest);
   if (chronicle.violation === null) {
+    checker.nobodyReads();
     checker.atRest();
     for (const { name, listening } of processes) {
       const { held, leases } = listening?.runtime.stats() ?? { held: 0, leases: 0 };
@@ -137,6 +141,7 @@ function inviteClients(world: Surrounding, processes: readonly SimulatedProcess[
   const parts: ClientParts = {
     ...world,
     ask,
+    reach: () => random.pick(processes).listening,
     threads: random.chance(0.5) ? ['t1'] : ['t1', 't2'],
     until: TROUBLE - 5_000,
   };
@@ -151,6 +156,8 @@ function inviteClients(world: Surrounding, processes: readonly SimulatedProcess[
   join(submitter(parts, 'c2'));
   join(canceller(parts));
   join(reader(parts, 'r1'));
+  join(follower(parts, 'f1'));
+  if (random.chance(0.5)) join(follower(parts, 'f2'));
   if (random.chance(0.4)) join(editor(parts));
   return () => active;
 }
