@@ -143,6 +143,31 @@ describe('read before write', () => {
     expect(texts[2]).toMatch(REFUSED);
   });
 
+  test(
+    'a mark that was used up stays so after a restart, although the file is the same',
+    verifies('SG-06'),
+    async () => {
+      const sandboxes = new MemorySandboxes().put(FILE, 'same');
+      const saver = new MemorySaver();
+      const turn = async (calls: Turn['calls']) => {
+        const { messages } = await runLoop({
+          model: new FakeModel([{ calls: calls ?? [] }, { text: 'done' }]),
+          tools: coreTools(DEFAULT_CORE_TOOLS, { canExecute: false, pathStyle: 'virtual' }),
+          middleware: [readBeforeWriteMiddleware()],
+          sandboxes,
+          saver,
+          ids: String(ids++),
+          input: [new HumanMessage('go')],
+        });
+        return messages.findLast(ToolMessage.isInstance)?.text;
+      };
+      let ids = 0;
+      await turn([read()]);
+      expect(await turn([write('same')])).toBe('OK');
+      expect(await turn([write('same')])).toMatch(REFUSED);
+    },
+  );
+
   test('a mark that a compaction removed does not count', verifies('SG-07'), async () => {
     let done = false;
     const forget = defineMiddleware({
@@ -192,6 +217,12 @@ describe('read before write', () => {
     expect(texts[1]).toBe('OK');
     const other = await play([[read('a.txt')], [write('new', 'workspace\\a.txt')]], { files: { [FILE]: 'old' } });
     expect(other.texts[1]).toBe('OK');
+    // Another spelling is no way around the gate.
+    for (const path of ['workspace/./a.txt', 'a.txt', '/mnt/user-data/workspace/b/../a.txt']) {
+      const around = await play([[write('new', path)]], { files: { [FILE]: 'old' } });
+      expect(around.texts[0]).toMatch(REFUSED);
+      expect(around.sandboxes.text(FILE)).toBe('old');
+    }
   });
 
   test('of several parallel writes on one mark exactly one goes through', verifies('SG-10'), async () => {
