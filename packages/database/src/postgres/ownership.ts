@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import {
   decodeOwnership,
   encodeOwnership,
@@ -65,6 +66,14 @@ const SQL = {
   owner: 'select value from sandbox_owners where id = $1 and expires_at > clock_timestamp()',
   sweep: 'delete from sandbox_owners where expires_at <= clock_timestamp()',
 } as const;
+
+/** Of the text: two versions of this program behind one connection pooler never mean different things by one name. */
+const NAMES = Object.fromEntries(
+  Object.entries(SQL).map(([name, text]) => [
+    name,
+    `reindeer_${createHash('sha256').update(text).digest('hex').slice(0, 24)}`,
+  ]),
+) as Readonly<Record<keyof typeof SQL, string>>;
 
 /**
  * Opens the store. A server that is out of reach is no error here: it is *unknown*, like one that goes away later, and the connection is
@@ -218,7 +227,7 @@ class PostgresOwnershipStore implements OwnershipStore {
       if (!this.#made) await makeTable(client);
       this.#made = true;
       const answer = await client.query({
-        name: `reindeer_ownership_${name}`,
+        name: NAMES[name],
         text: SQL[name],
         values: [...values],
       });
