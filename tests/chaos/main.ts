@@ -1,12 +1,15 @@
 // npm run chaos -- --minutes 3 [--seed 1] [--json]: a storm over three servers on one Postgres, without and with Redis in turn.
-// npm run chaos -- --batch [--items 5000] [--json]: a batch on three servers on one Postgres, one of them killed every few seconds.
+// npm run chaos -- --batch [--items 5000] [--servers] [--json]: a batch on three workers on one Postgres, one of them killed every few
+// seconds; with --servers whole servers, whose items are sub-agents.
 // npm run chaos -- --rounds 200 [--seed 1] [--json]: one server on SQLite, killed again and again.
 import { parseArgs } from 'node:util';
 import { batchChaos } from './batch.ts';
+import { workersChaos } from './batch-workers.ts';
 import { killRounds } from './kill.ts';
 import { stormMinutes } from './storm/minutes.ts';
 
-const USE = 'Use: npm run chaos -- --minutes 3 | --rounds 200 | --batch [--items 5000] [--seed 1] [--json]\n';
+const USE =
+  'Use: npm run chaos -- --minutes 3 | --rounds 200 | --batch [--items 5000] [--servers] [--seed 1] [--json]\n';
 
 const { values } = parseArgs({
   options: {
@@ -14,6 +17,7 @@ const { values } = parseArgs({
     rounds: { type: 'string' },
     batch: { type: 'boolean', default: false },
     items: { type: 'string', default: '5000' },
+    servers: { type: 'boolean', default: false },
     seed: { type: 'string', default: '1' },
     json: { type: 'boolean', default: false },
   },
@@ -35,7 +39,7 @@ if (!sound) {
   process.exit(2);
 }
 const options = { seed, json: values.json };
-if (values.batch) process.exitCode = await batchChaos({ items, json: values.json });
+if (values.batch) process.exitCode = await (values.servers ? batchChaos : workersChaos)({ items, json: values.json });
 else
   process.exitCode =
     minutes > 0 ? await stormMinutes({ ...options, minutes }) : await killRounds({ ...options, rounds });
