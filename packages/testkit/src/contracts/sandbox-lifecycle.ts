@@ -6,6 +6,11 @@ import { sandboxRenewalContract } from './sandbox/renewal.ts';
 import type { SandboxLifecycleFactory } from './sandbox/scene.ts';
 import { sandboxTeardownContract } from './sandbox/teardown.ts';
 
+/** The part of `sandboxRacesContract` in which one instance races with itself; for engines on which the whole takes too long. */
+export function sandboxSameInstanceRacesContract(name: string, factory: SandboxLifecycleFactory): void {
+  describe(`sandbox lifecycle: ${name}`, () => sandboxSameInstanceContract(factory));
+}
+
 /**
  * What every provider of living sandboxes must do, races included, over every ownership store: it speaks to the provider by its port, and
  * holds the store and the engine open at the awaits where one path can overtake another. Time passes by the scene's clock only, for the

@@ -1,5 +1,7 @@
-import { access } from 'node:fs/promises';
+import { access, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { expect, test } from 'vitest';
+import { dockerMissing, throwawayDocker } from './docker/index.ts';
 import { postgresMissing, throwawayPostgres } from './postgres.ts';
 import { redisMissing, throwawayRedis } from './redis.ts';
 
@@ -46,4 +48,30 @@ test('a throw-away Redis starts, forgets in a restart, and ends', async (ctx) =>
     await redis.stop();
     await redis.stop();
   }
+});
+
+test('a throw-away container engine starts, forgets nothing in a restart, and leaves nothing', async (ctx) => {
+  const missing = await dockerMissing();
+  if (missing !== null) ctx.skip(missing);
+  const folder = await mkdtemp(`${tmpdir()}/reindeer-parts-`);
+  // Any program will do here.
+  await writeFile(`${folder}/server.ts`, "process.stdout.write('started as ' + process.title.length);\n");
+  await writeFile(`${folder}/start.sh`, 'exec node /opt/reindeer/server.mjs\n');
+  const docker = await throwawayDocker({ server: `${folder}/server.ts`, launcher: `${folder}/start.sh` });
+  try {
+    const name = `${docker.prefix}-one`;
+    const spec = { Image: docker.image, HostConfig: { NetworkMode: 'none' } };
+    expect((await docker.ask('POST', `/containers/create?name=${name}`, spec)).status).toBe(201);
+    expect((await docker.ask('POST', `/containers/${name}/start`)).status).toBe(204);
+    expect((await docker.ask('POST', `/containers/${name}/wait`)).body).toMatchObject({ StatusCode: 0 });
+    expect((await docker.ask('GET', `/containers/${name}/logs?stdout=true`)).text).toContain('started as');
+    if (docker.own) await docker.restart();
+    expect(await docker.containers()).toEqual([name]);
+    expect((await docker.ask('GET', `/images/${docker.image}/json`)).status).toBe(200);
+  } finally {
+    await docker.stop();
+    await docker.stop();
+    await rm(folder, { recursive: true, force: true });
+  }
+  if (docker.own) await expect(access(docker.socket)).rejects.toMatchObject({ code: 'ENOENT' });
 });

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { deferred, flush } from '../../deferred.ts';
+import { waitUntil } from '../../parts/processes.ts';
 import { verifies } from '../../verifies.ts';
 import {
   CONTRACT_SETTINGS,
@@ -31,6 +32,12 @@ export function sandboxRenewalContract(factory: SandboxLifecycleFactory): void {
         expect(renewed(a).slice(before)).toEqual([id, id, id]);
         expect(await owner(id)).toBe('a');
         await clock.advance(idleTimeoutMs * 2);
+        if (timeout > 0)
+          await waitUntil(
+            async () => engine.stopped.length > 0,
+            20_000,
+            () => 'nothing was reaped',
+          );
         expect(engine.stopped).toEqual(timeout > 0 ? [id] : []);
       },
     );

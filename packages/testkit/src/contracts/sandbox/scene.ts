@@ -46,6 +46,8 @@ export interface SandboxLifecycleFactory {
   }): SandboxLifecycle;
   /** The deterministic sandbox id of a thread. */
   idOf(identity: SandboxIdentity): string;
+  /** Default: a simulated engine. Another one may do the same with real containers besides. */
+  engine?(clock: Clock): SimulatedEngine;
 }
 
 export const CONTRACT_SETTINGS: LifecycleContractSettings = {
@@ -108,7 +110,7 @@ export function sandboxScenes(factory: SandboxLifecycleFactory): () => SandboxSc
   return () => {
     const clock = new VirtualClock();
     clocks.push(clock);
-    const engine = new SimulatedEngine(clock);
+    const engine = factory.engine?.(clock) ?? new SimulatedEngine(clock);
     const ownership = factory.ownership({ clock, ttlMs: TTL_MS });
     const observer = ownership.store('observer');
     const thread = { userId: 'user', threadId: 'thread' };

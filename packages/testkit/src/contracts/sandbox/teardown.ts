@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { flush } from '../../deferred.ts';
+import { waitUntil } from '../../parts/processes.ts';
 import { verifies } from '../../verifies.ts';
 import {
   CONTRACT_SETTINGS,
@@ -121,6 +122,11 @@ export function sandboxTeardownContract(factory: SandboxLifecycleFactory): void 
         await clock.advance(renewalIntervalMs);
         await refresh.reached;
         stop.open();
+        await waitUntil(
+          async () => engine.stopped.length > 0,
+          20_000,
+          () => 'the stop did not end',
+        );
         expect(await isPending(reaping)).toBe(true);
         await clock.advance(teardownWaitMs);
         await reaping;
