@@ -89,7 +89,7 @@ export function toolOutputMiddleware(parts: ToolOutputParts): Middleware {
       return withToolMessages(result, async (message) => {
         if (!isOver(message, limit)) return message;
         const text = joinedText(message);
-        if (text === null || text.length <= limit) return message;
+        if (text === null) return message;
         return shortened(message, text, request.toolCall.name, scopeOf(request.runtime), parts);
       });
     },
