@@ -215,6 +215,52 @@ describe('tokens of a run that is worked on another instance', () => {
     await stopBoth(s);
   });
 
+  test.each(['-1', '', 'text', '999999', 'future', 'other epoch'])(
+    'an odd cursor (%j) has its one answer on the other instance too, and the words follow',
+    verifies('RS-03', 'RS-15'),
+    async (cursor) => {
+      const s = await scene();
+      const run = await s.a.admitted(tuples);
+      await s.say(2);
+      const epoch = await s.b.stores.log.epoch();
+      const odd = { future: `${epoch}-900000`, 'other epoch': 'otherepoch-3' }[cursor] ?? cursor;
+      const reader = reading(s.b, run, odd);
+      await flush();
+      expect(text(reader.events)).toEqual(['I see ']);
+      await s.say(WORDS.length);
+      s.speech.finish.resolve();
+      await reader.done;
+      const isGap = cursor === 'other epoch';
+      expect(reader.events.map(({ event }) => event).indexOf('gap')).toBe(isGap ? 1 : -1);
+      expect(text(reader.events)).toEqual([TEXT]);
+      expect(await s.a.ended(run)).toMatchObject({ status: 'success' });
+      await stopBoth(s);
+    },
+  );
+
+  test(
+    'a reader that takes nothing for a while gets the words in one piece, and costs the run nothing',
+    verifies('RS-21'),
+    async () => {
+      const s = await scene();
+      const run = await s.a.admitted(tuples);
+      const slow = s.b.read(run)[Symbol.asyncIterator]();
+      await slow.next();
+      const fast = reading(s.b, run);
+      await flush();
+      await s.say(WORDS.length);
+      expect(text(fast.events)).toEqual([TEXT]);
+      s.speech.finish.resolve();
+      await fast.done;
+      const events: StreamEvent[] = [];
+      for (let item = await slow.next(); item.done !== true; item = await slow.next())
+        if (item.value !== 'heartbeat') events.push(item.value);
+      expect(text(events)).toEqual([TEXT]);
+      expect(events.filter(({ event }) => event === 'messages')).toHaveLength(1);
+      await stopBoth(s);
+    },
+  );
+
   test('who only hears of the messages at their ends has each once', async () => {
     const s = await scene();
     const run = await s.a.admitted(tuples);
