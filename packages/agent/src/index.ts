@@ -11,6 +11,7 @@ export {
 export type { MemorySource } from './context/memory-port.ts';
 export { DEFAULT_SUMMARIZATION, type SummarizationSettings } from './context/summarization.ts';
 export { Documents, type DocumentsOptions } from './documents/documents.ts';
+export { CONVERTIBLE, type Converted } from './documents/jobs.ts';
 export { type Goal, type GoalWrite, goalOf, MAX_CONTINUATIONS, MAX_OBJECTIVE, newGoal } from './goals/goal.ts';
 export { canonicalise, type HistoryLimits } from './history/canonicalise.ts';
 export {

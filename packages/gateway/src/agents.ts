@@ -135,6 +135,7 @@ export async function createAgents(parts: {
       },
     },
     models: models.list().map(viewOf),
+    convert: (name, body) => documents.read({ kind: 'convert', name, body, maxCharacters: MAX_CONVERTED }),
     sessions: { closeAll: () => mcp.close() },
     modules,
     onThreadDeleting: (thread) => mcp.closeThread(thread),
@@ -167,6 +168,9 @@ async function quickModel(models: ModelRegistry, name: string | null | undefined
   if (name == null) return null;
   return (await models.choose({ name, thinking: false })).model;
 }
+
+/** Characters of a document's Markdown that are kept. */
+const MAX_CONVERTED = 8_000_000;
 
 /** Keys of web providers that the environment may hold. */
 const KEY_VARIABLES: readonly string[] = [

@@ -17,6 +17,7 @@ import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
 import type { Conversation } from './conversation.ts';
 import { batchRoutes } from './http/batches.ts';
+import type { Convert } from './http/companions.ts';
 import { loadPage, NO_PAGE } from './http/page.ts';
 import type { HttpParts, ModelView } from './http/parts.ts';
 import type { Api } from './http/route.ts';
@@ -42,6 +43,8 @@ export interface Agents {
   readonly modules?: readonly ((api: Api) => void)[];
   /** A thread is being deleted: what the agents hold for it goes. */
   onThreadDeleting?(thread: { readonly userId: string; readonly threadId: string }): Promise<void>;
+  /** Turns documents into Markdown. */
+  readonly convert?: Convert;
   /** Services about a conversation beside its runs. */
   readonly conversation?: Conversation;
   /** Sessions with MCP servers; closed when no run can use them any more, before the sandboxes. */
@@ -319,7 +322,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
             maxRecursionLimit: settings.maxRecursionLimit,
             models: agents.models.map((model) => model.name),
           },
-          uploads: settings.uploads,
+          uploads: { ...settings.uploads, convert: settings.uploads.convert ? (agents.convert ?? null) : null },
           guards: { allowedHosts: settings.server.allowedHosts, allowedOrigins: settings.server.allowedOrigins, token },
           page: await loadPage(options.resources.pageFolder).catch(() => NO_PAGE),
           surroundings,

@@ -84,6 +84,10 @@ function fallback(document: Document): Element | null {
   return document.body;
 }
 
+/** A piece of HTML that was made here, as Markdown. */
+export const htmlToMarkdown = (html: string, url: string): string =>
+  turndown(url).turndown(documentOf(html).body as never);
+
 function turndown(url: string): TurndownService {
   const service = new TurndownService({
     headingStyle: 'atx',

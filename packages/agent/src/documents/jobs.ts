@@ -21,6 +21,14 @@ export type DocumentJob =
       readonly text: string;
       readonly max: number;
     }
+  /** A document as Markdown. */
+  | {
+      readonly kind: 'convert';
+      /** Its end says what it is. */
+      readonly name: string;
+      readonly body: Uint8Array;
+      readonly maxCharacters: number;
+    }
   /** What is suspicious in the files of a skill. */
   | { readonly kind: 'scan'; readonly files: readonly ScannedFile[] };
 
@@ -30,6 +38,17 @@ export interface PageText {
   readonly markdown: string;
   /** Characters of the whole text, of which `markdown` may be the beginning. */
   readonly characters: number;
+}
+
+/** Ends of names of documents that can be turned into Markdown. */
+export const CONVERTIBLE: readonly string[] = ['.pdf', '.docx', '.xlsx', '.pptx', '.html', '.htm'];
+
+export interface Converted {
+  readonly markdown: string;
+  /** Characters of the whole text, of which `markdown` may be the beginning. */
+  readonly characters: number;
+  /** What the reader should know of the result; null = nothing. */
+  readonly note: string | null;
 }
 
 export interface PageEntry {
@@ -42,6 +61,7 @@ export interface PageEntry {
 export interface DocumentResults {
   readonly page: PageText;
   readonly entries: readonly PageEntry[];
+  readonly convert: Converted;
   readonly scan: readonly Finding[];
 }
 

@@ -21,6 +21,11 @@ async function answer(job: DocumentJob): Promise<DocumentResults[keyof DocumentR
       return pageText(job.body, job.charset, job.url, job.maxCharacters);
     case 'entries':
       return pageEntries(job.html, job, job.max);
+    case 'convert': {
+      // Its libraries take a second to load, which pages need not wait for.
+      const { convertDocument } = await import('./convert.ts');
+      return await convertDocument(job.name, job.body, job.maxCharacters);
+    }
     case 'scan':
       return scanFiles(job.files);
   }

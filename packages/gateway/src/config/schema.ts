@@ -257,6 +257,7 @@ export const configSchema = section({
     max_files: count('files', 1, 1000).optional(),
     max_file_size: count('bytes', 1, 100 * GIB).optional(),
     max_total_size: count('bytes', 1, 100 * GIB).optional(),
+    auto_convert_documents: yes.optional(),
   }).optional(),
   database: section({
     backend: oneOf(['sqlite', 'postgres']).optional(),
@@ -363,7 +364,7 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
 /** Keys inside sections that the reference knows and that have no effect yet. */
 export const KEYS_WITHOUT_EFFECT: Readonly<Record<string, readonly string[]>> = {
   sandbox: ['thread_data_mounts', 'provisioner_url', 'provisioner_api_key', 'auto_start'],
-  uploads: ['auto_convert_documents', 'pdf_converter'],
+  uploads: ['pdf_converter'],
   database: ['echo_sql', 'pool_recycle'],
   llm_call: ['max_concurrent_calls'],
 };

@@ -62,7 +62,12 @@ export interface Settings {
   readonly tools: ToolSettings;
   /** Tools that a person must approve before each call; `*` = every tool. */
   readonly approvals: readonly string[];
-  readonly uploads: { readonly maxFiles: number; readonly maxFileSize: number; readonly maxTotalSize: number };
+  readonly uploads: {
+    readonly maxFiles: number;
+    readonly maxFileSize: number;
+    readonly maxTotalSize: number;
+    readonly convert: boolean;
+  };
   readonly maxRecursionLimit: number;
   readonly tokenUsage: boolean;
   readonly runs: {
@@ -197,6 +202,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
       maxFiles: config.uploads?.max_files ?? 10,
       maxFileSize: config.uploads?.max_file_size ?? 50 * MIB,
       maxTotalSize: config.uploads?.max_total_size ?? 100 * MIB,
+      convert: config.uploads?.auto_convert_documents ?? false,
     },
     maxRecursionLimit: config.max_recursion_limit ?? 1000,
     tokenUsage: config.token_usage?.enabled ?? true,

@@ -7,6 +7,7 @@ import type {
   ThreadService,
 } from '@reindeer/protocol';
 import type { Conversation } from '../conversation.ts';
+import type { Convert } from './companions.ts';
 import type { GuardSettings } from './guards.ts';
 import type { Page } from './page.ts';
 import type { Api } from './route.ts';
@@ -37,6 +38,8 @@ export interface UploadLimits {
   readonly maxFileSize: number;
   /** Bytes of one request. */
   readonly maxTotalSize: number;
+  /** Documents get their Markdown beside them; absent = they stay as they are. */
+  readonly convert?: Convert | null;
 }
 
 /** Is new work taken? `false` from the first step of the stop on. */

@@ -1,6 +1,7 @@
 import { Busboy, type BusboyFileStream, type BusboyHeaders, type BusboyInstance } from '@fastify/busboy';
 import { z } from '@hono/zod-openapi';
 import { type Clock, type FileInfo, ReindeerError, type SandboxFiles } from '@reindeer/protocol';
+import { makeCompanion, removeCompanion } from './companions.ts';
 import { notFound } from './errors.ts';
 import type { HttpParts, UploadLimits } from './parts.ts';
 import { type Api, type RequestContext, route } from './route.ts';
@@ -56,6 +57,17 @@ function fileView(threadId: string, info: FileInfo) {
   };
 }
 
+/** The Markdown that was made of a document. */
+function markdownView(threadId: string, info: FileInfo) {
+  const view = fileView(threadId, info);
+  return {
+    markdown_file: view.filename,
+    markdown_path: view.path,
+    markdown_virtual_path: view.virtual_path,
+    markdown_artifact_url: view.artifact_url,
+  };
+}
+
 interface Skipped {
   readonly filename: string;
   readonly reason: string;
@@ -94,10 +106,20 @@ export function uploadRoutes(api: Api, parts: HttpParts): void {
         ...parts.uploads,
         clock: parts.surroundings.clock,
       });
-      const views = stored.map(({ info, original }) => {
+      const views = [];
+      for (const { info, original } of stored) {
         const view = fileView(params.thread_id, info);
-        return view.filename === original ? view : { ...view, original_filename: original };
-      });
+        const { convert } = parts.uploads;
+        const markdown =
+          convert == null
+            ? null
+            : await makeCompanion(filesOf(c, params.thread_id), info, convert, parts.surroundings.logger);
+        views.push({
+          ...view,
+          ...(view.filename === original ? {} : { original_filename: original }),
+          ...(markdown === null ? {} : markdownView(params.thread_id, markdown)),
+        });
+      }
       const message =
         views.length === 0 && skipped.length === 0
           ? 'The request had no files. Send them in fields named "files".'
@@ -167,6 +189,7 @@ export function uploadRoutes(api: Api, parts: HttpParts): void {
       const info = await files.stat(`${FOLDER}/${name}`);
       if (info === null || info.kind === 'directory' || !(await files.remove(info.path)))
         throw notFound('uploaded file', name);
+      await removeCompanion(files, info.path);
       return c.json({ success: true, message: `${name} was deleted.` });
     },
   );
