@@ -173,7 +173,7 @@ export class StreamReader {
     }
   }
 
-  /** The client has tokens of the messages that had begun where it resumes. Of a peer's run that is known once the peer tells. */
+  /** The client has tokens of the messages that had begun where it resumes. */
   #recall(hub: TokenSource | null): void {
     if (this.#resumed === null || hub === null) return;
     for (const id of hub.begunBy(this.#resumed)) if (!this.#messages.begun(id)) this.#messages.begin(id);
@@ -244,7 +244,6 @@ export class StreamReader {
       }
     }
     const hub = seat.hub();
-    if (hub?.punctual === false) this.#recall(hub);
     const fact = this.#ahead[0];
     // What was written before the fact stands before it: pending tokens become frames now.
     if (fact !== undefined) hub?.noteHead(fact.seq);
