@@ -1,5 +1,5 @@
 import type { RelayedFrame, WantedRun } from '@reindeer/protocol';
-import { deferred, redisMissing, type ThrowawayRedis, throwawayRedis, verifies } from '@reindeer/testkit';
+import { deferred, redisMissing, Scene, T0, type ThrowawayRedis, throwawayRedis, verifies } from '@reindeer/testkit';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { PostgresStores } from '../postgres/open.ts';
 import { missing, postgresOfFile } from '../testing/postgres.ts';
@@ -90,6 +90,36 @@ describe.each(['postgres', 'redis'] as const)('tokens between instances over %s'
     a.relay.send('run', [frame(301)]);
     await alsoThere.until(301);
     expect(there.frames).toHaveLength(300);
+  });
+
+  test('growth of logs is told the same way, and by the database while Redis is away', async () => {
+    const [a, b] = [await start(), await start()];
+    const s = new Scene({ a, b, close: async () => {} });
+    const listener = await server().connect(url);
+    let notified = 0;
+    listener.on('notification', () => {
+      notified += 1;
+    });
+    await listener.query('listen reindeer_appended');
+    const told = deferred<void>();
+    b.log.onAppend((_threadId, head) => {
+      if (head >= 2) told.resolve();
+    });
+    const { fence } = await s.running();
+    await told.promise;
+    // Everything that the database had to say has been said when it answers the next question.
+    await listener.query('select 1');
+    expect(notified > 0).toBe(way === 'postgres');
+    if (redis !== null) {
+      await redis.halt();
+      // The connection is known to be broken once something was not told over it.
+      for (let n = 0; notified === 0; n += 1) {
+        await a.log.append({ fence, threadId: 'thread', facts: [s.fact(`x${n}`)], now: T0 });
+        await listener.query('select 1');
+      }
+      await redis.restart();
+    }
+    await listener.end();
   });
 
   test('what is more than fits is dropped, and what comes later is not', verifies('ND-09'), async () => {
