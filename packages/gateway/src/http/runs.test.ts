@@ -162,26 +162,34 @@ describe('creating a run', () => {
     expect((await post(RUNS, { checkpoint: { checkpoint_id: 'c1', thread_id: 'other' } })).status).toBe(404);
   });
 
-  test('secrets have no place in metadata and are masked in what is read back', verifies('SEC-05'), async () => {
-    const refused = await post(RUNS, { metadata: { deep: { apiKey: 'sk-123' } } });
-    expect(refused.status).toBe(422);
-    const answer = await post(RUNS, { config: { configurable: { service_token: 'abc', max_tokens: 5 } } });
-    const text = await answer.text();
-    expect(text).not.toContain('abc');
-    expect(text).toContain('"max_tokens":5');
-    expect(JSON.stringify(fixture.runs.created.at(-1))).not.toContain('abc');
-    fixture.runs.rows.set(
-      'old',
-      makeRun({
-        runId: 'old',
-        metadata: { password: 'hunter2' },
-        request: { ...makeRun().request, config: { configurable: { authorization: 'Bearer x' } } },
-      }),
-    );
-    const read = await (await fetch(`${fixture.url}${RUNS}/old`)).text();
-    expect(read).not.toContain('hunter2');
-    expect(read).not.toContain('Bearer x');
-  });
+  test(
+    'secrets have no place in metadata and are masked in what is read back',
+    verifies('SEC-05', 'RT-30'),
+    async () => {
+      const refused = await post(RUNS, { metadata: { deep: { apiKey: 'sk-123' } } });
+      expect(refused.status).toBe(422);
+      const answer = await post(RUNS, { config: { configurable: { service_token: 'abc', max_tokens: 5 } } });
+      const text = await answer.text();
+      expect(text).not.toContain('abc');
+      expect(text).toContain('"max_tokens":5');
+      expect(JSON.stringify(fixture.runs.created.at(-1))).not.toContain('abc');
+      fixture.runs.rows.set(
+        'old',
+        makeRun({
+          runId: 'old',
+          metadata: { password: 'hunter2' },
+          request: { ...makeRun().request, config: { configurable: { authorization: 'Bearer x' } } },
+        }),
+      );
+      // Also rows of before, alone and in lists.
+      for (const path of [`${RUNS}/old`, RUNS]) {
+        const read = await (await fetch(`${fixture.url}${path}`)).text();
+        expect(read).toContain('"run_id":"old"');
+        expect(read).not.toContain('hunter2');
+        expect(read).not.toContain('Bearer x');
+      }
+    },
+  );
 
   test('a busy thread answers 409 and says what can be done', verifies('API-05'), async () => {
     fixture.runs.admission = () => ({ outcome: 'conflict', reason: 'busy', active: makeRun({ runId: 'other' }) });
