@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { holds, type Row } from './lib.ts';
 import { stepRows, turnRows } from './rows-agent.ts';
+import { batchRows } from './rows-batch.ts';
 import { containerRows } from './rows-container.ts';
 import { fanOutRow, httpRows, loopDelayRow } from './rows-http.ts';
 import { langgraphRows } from './rows-langgraph.ts';
@@ -20,6 +21,7 @@ const groups: Readonly<Record<string, () => Promise<readonly Row[]>>> = {
   containers: containerRows,
   boot: bootRows,
   postgres: () => postgresRows(3),
+  batch: batchRows,
   langgraph: langgraphRows,
 };
 /** Only when named: it fetches the other server first. */

@@ -37,6 +37,16 @@ const cancelBatch = defineStatement((db, p: { batchKey: number; now: number }) =
     .where('batch_key', '=', p.batchKey)
     .where('phase', '=', PHASE.open),
 );
+/** In the order of whoever else changes several items. */
+const lockOpen = defineStatement((db, p: { batchKey: number }) =>
+  db
+    .selectFrom('batch_items')
+    .select('item_key')
+    .where('batch_key', '=', p.batchKey)
+    .where('status', 'in', OPEN)
+    .orderBy('item_key')
+    .forNoKeyUpdate(),
+);
 /** With their owners gone, nothing that a worker still sends can match (BT-13). */
 const cancelOpen = defineStatement((db, p: { batchKey: number; now: number }) =>
   db
@@ -131,6 +141,7 @@ export const controlScripts = {
       if (row === undefined) return { outcome: 'not_found' };
       if ((await tx.run(cancelBatch, { batchKey: row.batch_key, now: input.now })) === 0)
         return again(tx, input, 'unchanged');
+      if (!tx.serial) await tx.all(lockOpen, { batchKey: row.batch_key });
       await tx.run(cancelOpen, { batchKey: row.batch_key, now: input.now });
       return again(tx, input, 'done');
     },

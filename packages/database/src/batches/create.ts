@@ -4,6 +4,7 @@ import { sql } from 'kysely';
 import { defineScript, defineStatement, Overtaken, type Tx } from '../executor.ts';
 import { canonicalJson } from '../json.ts';
 import { ownerOfThread } from '../threads/statements.ts';
+import { storable } from './hold.ts';
 import { type BatchRecord, findBatch, selectBatches, toBatch } from './rows.ts';
 import { PHASE } from './tables.ts';
 
@@ -112,9 +113,6 @@ function* pagesOf(input: NewBatch): Generator<ItemShape[]> {
   }
   if (page.length > 0) yield page;
 }
-
-/** Postgres takes neither NUL nor halves of pairs out of JSON. */
-const storable = (text: string): string => text.replaceAll('\0', '\uFFFD').toWellFormed();
 
 const existing = (row: BatchRecord): Output => ({ outcome: 'existing', batch: toBatch(row) });
 

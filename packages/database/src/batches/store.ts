@@ -1,8 +1,20 @@
-import type { BatchStore } from '@reindeer/protocol';
+import type { BatchItemStatus, BatchStore, FinishItem, ItemLease } from '@reindeer/protocol';
 import type { Call } from '../scripts.ts';
+import { Coalescer } from './coalesce.ts';
 
 /** @param first as `call`, ahead of what waits: for renewals */
 export function batchStore(call: Call, first: Call): BatchStore {
+  // Items that begin or end in the same moment cost one transaction together.
+  const starts = new Coalescer<{ readonly lease: ItemLease; readonly now: number }, boolean>((inputs) =>
+    call('batches.start', {
+      leases: inputs.map(({ lease }) => lease),
+      now: Math.max(...inputs.map(({ now }) => now)),
+    }),
+  );
+  const ends = new Coalescer<FinishItem, BatchItemStatus | null>(
+    (items) => call('batches.finish', { items }),
+    (item) => (item.succeeded ? item.result.length + item.resultPreview.length : item.error.length),
+  );
   return {
     create: (input) => call('batches.create', input),
     get: (input) => call('batches.get', input),
@@ -10,8 +22,8 @@ export function batchStore(call: Call, first: Call): BatchStore {
     items: (input) => call('batches.items', input),
     claim: (input) => call('batches.claim', input),
     renew: (input) => first('batches.renew', input),
-    start: (input) => call('batches.start', input),
-    finish: (input) => call('batches.finish', input),
+    start: (input) => starts.call(input),
+    finish: (input) => ends.call(input),
     release: (input) => call('batches.release', input),
     forfeit: (input) => call('batches.forfeit', input),
     pause: (input) => call('batches.pause', input),

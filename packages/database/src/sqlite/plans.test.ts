@@ -171,9 +171,10 @@ test('no statement of a call reads a whole table', async () => {
   });
   const [one, two, three] = leases;
   if (one === undefined || two === undefined || three === undefined) throw new Error('Too few items.');
-  for (const lease of [one, { ...one, epoch: 9 }]) await call(scripts['batches.start'], { lease, now: 2 });
+  await call(scripts['batches.start'], { leases: [one, { ...two, epoch: 9 }], now: 2 });
   const outcome = { stopReason: null, modelName: null, usage: NO_BATCH_USAGE, now: 3 };
-  await call(scripts['batches.finish'], { lease: one, succeeded: false, error: 'no', notBefore: 0, ...outcome });
+  const failure = { succeeded: false, error: 'no', notBefore: 0, ...outcome } as const;
+  await call(scripts['batches.finish'], { items: [{ lease: one, ...failure }] });
   await call(scripts['batches.release'], { lease: two, error: 'full', notBefore: 0, now: 3 });
   await call(scripts['batches.cancelItem'], { ...batch, itemId: three.itemId, now: 3 });
   await call(scripts['batches.retryItem'], { ...batch, itemId: one.itemId, now: 3 });
@@ -187,8 +188,7 @@ test('no statement of a call reads a whole table', async () => {
   for (const threadId of [null, 'thread']) await call(scripts['batches.list'], { userId: 'user', threadId, limit: 5 });
   await create('ended', 1);
   const last = await call(scripts['batches.claim'], { ...claiming, now: 51 });
-  for (const { lease } of last.items)
-    await call(scripts['batches.finish'], { lease, succeeded: false, error: 'no', notBefore: 0, ...outcome });
+  for (const { lease } of last.items) await call(scripts['batches.finish'], { items: [{ lease, ...failure }] });
   await call(scripts['batches.cancel'], { ...batch, now: 60 });
   await call(scripts['batches.claimEnded'], { owner: 'o', leaseMs: 10, limit: 5, now: 61 });
   await call(scripts['batches.told'], { batchId: 'batch', ends: 1 });
