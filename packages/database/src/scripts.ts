@@ -8,6 +8,8 @@ import { databaseScripts } from './meta.ts';
 import { runScripts } from './runs/scripts.ts';
 import { statsScripts } from './stats.ts';
 import { threadScripts } from './threads/scripts.ts';
+import { captureScripts } from './user-memory/captures.ts';
+import { documentScripts } from './user-memory/document.ts';
 
 /**
  * Every unit of work, by name: `{ 'runs.admit': script, … }`. The connection's side runs them by name; callers use only the types,
@@ -23,6 +25,8 @@ export const scripts = {
   ...checkpointScripts,
   ...attemptScripts,
   ...batchScripts,
+  ...documentScripts,
+  ...captureScripts,
 };
 
 export type Scripts = typeof scripts;

@@ -7,6 +7,7 @@ export * from './facts.ts';
 export * from './graph.ts';
 export * from './ids.ts';
 export * from './json.ts';
+export * from './memory.ts';
 export * from './ports.ts';
 export * from './relay.ts';
 export * from './run.ts';

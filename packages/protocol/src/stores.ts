@@ -1,6 +1,7 @@
 import type { BatchStore } from './batch.ts';
 import type { FactPage, NewFact, ToolOutcome } from './facts.ts';
 import type { Json, JsonObject } from './json.ts';
+import type { MemoryStore } from './memory.ts';
 import type {
   CancelAction,
   CrashPolicy,
@@ -477,6 +478,7 @@ export interface Stores {
   readonly journal: ToolJournal;
   readonly checkpoints: CheckpointStore;
   readonly batches: BatchStore;
+  readonly memory: MemoryStore;
   /** Where a transaction costs more than what is in it; without it an attempt calls `journal` and `checkpoints` write by write. */
   readonly attempts?: AttemptStore;
   /** Flushes and closes; idempotent. */

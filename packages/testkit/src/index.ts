@@ -6,6 +6,7 @@ export * from './contracts/batch-store.ts';
 export * from './contracts/checkpoint-store.ts';
 export * from './contracts/journal.ts';
 export * from './contracts/log.ts';
+export * from './contracts/memory-store.ts';
 export * from './contracts/ownership-faults.ts';
 export * from './contracts/ownership-store.ts';
 export * from './contracts/retries.ts';

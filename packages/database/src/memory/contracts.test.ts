@@ -4,6 +4,7 @@ import {
   batchStoreContract,
   journalContract,
   logContract,
+  memoryStoreContract,
   retryContract,
   runStoreContract,
   testSurroundings,
@@ -23,6 +24,7 @@ async function open(): Promise<OpenedStores> {
 
 runStoreContract('memory', open, { modelRuns: 300 });
 logContract('memory', open);
+memoryStoreContract('memory', open);
 journalContract('memory', open);
 threadStoreContract('memory', open);
 retryContract('memory', open);

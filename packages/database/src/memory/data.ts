@@ -1,22 +1,28 @@
 import type {
   Batch,
   BatchItem,
+  CaptureKey,
   Fact,
   FactBody,
   Fence,
   ItemState,
   Json,
   JsonObject,
+  MemoryAudit,
+  MemorySection,
+  MemorySectionName,
   NewFact,
   Packed,
   PackedMessage,
   Random,
   Run,
   RunState,
+  StoredMemoryFact,
   ToolCallKey,
   ToolOutcome,
 } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
+import type { PendingCapture } from '../user-memory/merge.ts';
 
 /** A row of `runs` with what callers never see. `run` is replaced as a whole at every change, never edited in place. */
 export interface RunRow {
@@ -81,6 +87,26 @@ export interface BatchRow {
   readonly items: readonly BatchItemRow[];
 }
 
+export interface UserMemoryRow {
+  revision: number;
+  updatedAt: number;
+  sections: Partial<Record<MemorySectionName, MemorySection>>;
+  /** By agent. */
+  readonly facts: Map<string, readonly StoredMemoryFact[]>;
+  audit: readonly MemoryAudit[];
+}
+
+export interface CaptureRow {
+  readonly key: CaptureKey;
+  waits: PendingCapture;
+  version: number;
+  token: string | null;
+  leaseUntil: number | null;
+  attempts: number;
+  watermark: string | null;
+  updatedAt: number;
+}
+
 export interface CheckpointRow {
   readonly ns: string;
   readonly checkpointId: string;
@@ -136,6 +162,10 @@ export class MemoryDatabase {
   /** In order of creation. */
   readonly batches = new Map<string, BatchRow>();
   readonly batchItems = new Map<string, BatchItemRow>();
+  /** What is remembered, by user. */
+  readonly memories = new Map<string, UserMemoryRow>();
+  /** By user, agent and thread, as JSON. */
+  readonly captures = new Map<string, CaptureRow>();
   readonly listeners = new Set<(threadId: string, head: number) => void>();
   #order = 0;
   #hints: Map<string, number> | null = null;
@@ -212,6 +242,10 @@ export class MemoryDatabase {
       this.batches.delete(row.batch.batchId);
       for (const item of row.items) this.batchItems.delete(item.itemId);
     }
+  }
+
+  deleteCaptures(threadId: string): void {
+    for (const [key, row] of this.captures) if (row.key.threadId === threadId) this.captures.delete(key);
   }
 
   /** Hints go out after the commit, at most one per thread and turn: readers re-read the log. */

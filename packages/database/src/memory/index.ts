@@ -8,6 +8,7 @@ import { memoryLog } from './log.ts';
 import type { Transact } from './runs.ts';
 import { memoryRunStore } from './runs.ts';
 import { memoryThreadStore } from './threads.ts';
+import { memoryUserMemory } from './user-memory.ts';
 
 export { MemoryDatabase } from './data.ts';
 
@@ -38,6 +39,7 @@ export function openMemory(options: { surroundings: Surroundings; database?: Mem
     journal: memoryJournal(database, transact),
     checkpoints: memoryCheckpointStore(database, transact),
     batches: memoryBatchStore(database, transact),
+    memory: memoryUserMemory(database, transact),
     close: async () => {
       open = false;
       for (const listener of listeners) database.listeners.delete(listener);

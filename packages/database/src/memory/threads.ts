@@ -95,6 +95,7 @@ export function memoryThreadStore(database: MemoryDatabase, transact: Transact):
           return { outcome: 'fenced' };
         for (const run of [...(database.runsOfThread.get(threadId) ?? [])]) database.deleteRun(run);
         database.deleteBatches(threadId);
+        database.deleteCaptures(threadId);
         database.shelves.delete(threadId);
         database.threads.delete(threadId);
         return { outcome: 'ok' };

@@ -4,10 +4,11 @@ import { foundation } from './0001-foundation.ts';
 import { checkpoints } from './0002-checkpoints.ts';
 import { checkpointOrder } from './0003-checkpoint-order.ts';
 import { batches } from './0004-batches.ts';
+import { memory } from './0005-memory.ts';
 import { type Migration, TYPES } from './types.ts';
 
 /** In order of version. */
-export const MIGRATIONS: readonly Migration[] = [foundation, checkpoints, checkpointOrder, batches];
+export const MIGRATIONS: readonly Migration[] = [foundation, checkpoints, checkpointOrder, batches, memory];
 
 /** The format that this program writes. */
 export const FORMAT_VERSION = Math.max(...MIGRATIONS.map((migration) => migration.version));

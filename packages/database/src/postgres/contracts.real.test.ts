@@ -5,6 +5,7 @@ import {
   checkpointStoreContract,
   journalContract,
   logContract,
+  memoryStoreContract,
   retryContract,
   runStoreContract,
   threadStoreContract,
@@ -20,6 +21,7 @@ if (missing !== null) test('the contracts of all stores on Postgres', (ctx) => c
 else {
   runStoreContract('postgres', pair, { modelRuns: 25 });
   logContract('postgres', pair);
+  memoryStoreContract('postgres', pair);
   journalContract('postgres', pair);
   threadStoreContract('postgres', pair);
   checkpointStoreContract('postgres', pair);

@@ -10,6 +10,7 @@ import { RedisRelay } from '../relay/redis.ts';
 import { scripts } from '../scripts.ts';
 import type { StoredStats } from '../stats.ts';
 import { attemptStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
+import { userMemoryStore } from '../user-memory/store.ts';
 import { admissionsOf } from './admissions.ts';
 import { PostgresClient } from './client.ts';
 import { type ConnectionOptions, connectionConfig } from './config.ts';
@@ -159,6 +160,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     journal: journalStore(call),
     checkpoints: checkpointStore(call),
     batches: batchStore(call, callFirst),
+    memory: userMemoryStore(call),
     attempts: { ...attempts, begin },
     stats: () => call('database.stats', {}),
     close: () => {

@@ -4,6 +4,7 @@ import {
   batchStoreContract,
   journalContract,
   logContract,
+  memoryStoreContract,
   type OpenedStores,
   retryContract,
   runStoreContract,
@@ -21,6 +22,7 @@ async function open(): Promise<OpenedStores> {
 
 runStoreContract('sqlite', open, { modelRuns: 30 });
 logContract('sqlite', open);
+memoryStoreContract('sqlite', open);
 journalContract('sqlite', open);
 attemptStoreContract('sqlite', open);
 threadStoreContract('sqlite', open);

@@ -8,6 +8,7 @@ import { type FolderLock, lockFolder } from '../folder-lock.ts';
 import type { Identity } from '../meta.ts';
 import type { StoredStats } from '../stats.ts';
 import { attemptStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
+import { userMemoryStore } from '../user-memory/store.ts';
 import { backup } from './backup.ts';
 import { SqliteClient } from './client.ts';
 import { type StartEngine, workerEngine } from './engine.ts';
@@ -111,6 +112,7 @@ export async function openWith(
     journal: journalStore(call),
     checkpoints: checkpointStore(call),
     batches: batchStore(call, client.callFirst),
+    memory: userMemoryStore(call),
     attempts: attemptStore(call),
     backup: async (toFile) => {
       if (inMemory) throw new ReindeerError('not_implemented', 'A database in memory cannot be backed up.');

@@ -136,6 +136,10 @@ const update = defineScript('threads.update', 'write', async (tx, input: Input<'
   return find(tx, threadId, userId);
 });
 
+/** Nothing more is learned from it; what was learned stays. */
+const deleteCaptures = defineStatement((db, p: { threadId: string }) =>
+  db.deleteFrom('memory_captures').where('thread_id', '=', p.threadId),
+);
 const deleteRuns = [
   defineStatement((db, p: { threadId: string }) =>
     db
@@ -166,6 +170,7 @@ const remove = defineScript(
     const held = (await fenceRun(tx, fence, threadId)) && (await tx.first(isDelete, fence)) !== undefined;
     if (!held || (await ownerOfThread(tx, threadId)) !== userId) return { outcome: 'fenced' };
     await deleteBatches(tx, threadId);
+    await tx.run(deleteCaptures, { threadId });
     await deleteThreadContent(tx, threadId);
     const key = await findThreadKey(tx, threadId);
     if (key !== null) for (const statement of deleteByKey) await tx.run(statement, { key });
