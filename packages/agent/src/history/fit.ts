@@ -1,5 +1,5 @@
 import { type BaseMessage, HumanMessage, ToolMessage } from '@langchain/core/messages';
-import { isAi, isHuman, isTool, textOf } from '../loop/messages.ts';
+import { isAi, isGenuineUser, isHuman, isTool, textOf } from '../loop/messages.ts';
 
 const KEPT_HEAD = 1_500;
 const KEPT_TAIL = 500;
@@ -19,7 +19,9 @@ export function fitted(messages: readonly BaseMessage[], limit: number): readonl
   for (const message of messages) total += sizeOf(message);
   if (total <= limit) return messages;
   const output: BaseMessage[] = [...messages];
-  const newest = Math.max(0, output.findLastIndex(isHuman));
+  // A hidden note of the harness is no turn of a person's: the words that it stands behind must stay with it.
+  const person = output.findLastIndex(isGenuineUser);
+  const newest = Math.max(0, person === -1 ? output.findLastIndex(isHuman) : person);
   total = shorten(output, 0, newest, total, limit);
   if (total > limit) total = leaveOut(output, newest, total, limit);
   if (total > limit) shorten(output, 0, output.length, total, limit);

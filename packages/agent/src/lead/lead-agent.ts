@@ -34,6 +34,7 @@ import { DEFAULT_TITLE_SETTINGS, type TitleSettings, titleMiddleware } from '../
 import { isPlanMode, TODOS_PROMPT, todosMiddleware } from '../middleware/todos.ts';
 import { tokenBudgetMiddleware } from '../middleware/token-budget.ts';
 import { uploadsMiddleware } from '../middleware/uploads.ts';
+import { viewedImagesMiddleware } from '../middleware/viewed-images.ts';
 import type { ModelEntry } from '../models/entry.ts';
 import type { ModelRegistry } from '../models/registry.ts';
 import { skillActivationMiddleware } from '../skills/activation.ts';
@@ -45,6 +46,7 @@ import { runLimits } from '../subagents/settings.ts';
 import type { DelegationParts, Subagents } from '../subagents/subagents.ts';
 import { CLARIFICATION_TOOL } from '../tools/ask-clarification.ts';
 import { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from '../tools/core-tools.ts';
+import { VIEW_IMAGE } from '../tools/view-image.ts';
 import { TODOS_TOOL, writeTodosTool } from '../tools/write-todos.ts';
 import { delegationSection, systemPrompt } from './prompt.ts';
 import { DEFAULT_SAFEGUARDS, type SafeguardSettings, type Safeguards, safeguards } from './safeguards.ts';
@@ -177,9 +179,16 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
       };
       // One list per mode, made once: what a model is bound to is remembered by the list.
       const lists = new Map<string, readonly unknown[]>();
-      const offeredIn = (offered: readonly unknown[], interactive: boolean, planning: boolean): readonly unknown[] => {
-        const key = `${interactive}:${planning}`;
-        const hidden = new Set([...(interactive ? [] : [CLARIFICATION_TOOL]), ...(planning ? [] : [TODOS_TOOL])]);
+      const offeredIn = (
+        offered: readonly unknown[],
+        mode: { readonly interactive: boolean; readonly planning: boolean; readonly vision: boolean },
+      ): readonly unknown[] => {
+        const key = JSON.stringify(mode);
+        const hidden = new Set([
+          ...(mode.interactive ? [] : [CLARIFICATION_TOOL]),
+          ...(mode.planning ? [] : [TODOS_TOOL]),
+          ...(mode.vision ? [] : [VIEW_IMAGE]),
+        ]);
         const known = lists.get(key) ?? offered.filter((tool) => !hidden.has((tool as { name?: string }).name ?? ''));
         lists.set(key, known);
         return known;
@@ -196,7 +205,11 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
           const interactive = run.non_interactive !== true;
           const planning = isPlanMode(run);
           const systemMessage = promptOf(interactive, planning, delegation(run), sectionOf(scope.skills ?? NO_SKILLS));
-          return { model: scope.model, systemMessage, tools: offeredIn(offered, interactive, planning) };
+          return {
+            model: scope.model,
+            systemMessage,
+            tools: offeredIn(offered, { interactive, planning, vision: scope.vision }),
+          };
         },
       });
       return { loop, compiled: compileGraph(loop, LEAD_AGENT) };
@@ -205,7 +218,8 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
     const { subagents } = options;
     const parts: DelegationParts = {
       models,
-      tools,
+      // Pictures go to the model of the lead agent only.
+      tools: tools.filter((tool) => tool.name !== VIEW_IMAGE),
       middleware: options.middleware ?? [],
       approvals: settings.approvals,
       llmCall: settings.llmCall,
@@ -275,7 +289,15 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
         ...(delegates ? built.delegating : built.plain),
         saver,
         surroundings,
-        scope: new AttemptScope(attempt, leases, chosen.model, undefined, windowOf(chosen.entry), skills),
+        scope: new AttemptScope(
+          attempt,
+          leases,
+          chosen.model,
+          undefined,
+          windowOf(chosen.entry),
+          skills,
+          chosen.entry.supports_vision === true,
+        ),
         metadata: {
           agent_name: LEAD_AGENT,
           model_name: chosen.entry.name,
@@ -334,6 +356,7 @@ export function leadChain(
     ...guards.first,
     threadDataMiddleware(),
     uploadsMiddleware(sandboxes),
+    viewedImagesMiddleware(),
     skillActivationMiddleware(surroundings.logger),
     skillPolicyMiddleware(),
     ...guards.context,

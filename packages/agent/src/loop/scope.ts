@@ -18,6 +18,8 @@ export class AttemptScope {
   readonly model: BaseChatModel | null;
   /** Tokens that the model takes; null = unknown. */
   readonly contextWindow: number | null;
+  /** Does the model see pictures? */
+  readonly vision: boolean;
   /** The user's skills at the start of the attempt, those that are off among them; null = they could not be read. */
   readonly skills: readonly Skill[] | null;
   /** Null: this agent has no sandboxes. */
@@ -35,11 +37,13 @@ export class AttemptScope {
     owner = `run:${attempt.run.runId}:${attempt.attempt}`,
     contextWindow: number | null = null,
     skills: readonly Skill[] | null = [],
+    vision = false,
   ) {
     this.attempt = attempt;
     this.model = model;
     this.contextWindow = contextWindow;
     this.skills = skills;
+    this.vision = vision;
     this.leases = leases;
     this.owner = owner;
   }
@@ -49,6 +53,7 @@ export class AttemptScope {
     const { leases, owner } = this;
     if (leases === null) throw new ReindeerError('sandbox_unavailable', 'This agent has no sandbox provider.');
     const { userId, threadId } = this.attempt.run;
+    await this.attempt.touchFiles?.();
     const holding = leases.hold({ userId, threadId, owner, signal: this.attempt.signal });
     this.#holding.add(holding);
     try {

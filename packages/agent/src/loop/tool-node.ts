@@ -168,6 +168,7 @@ async function invoke(
     return direct(args, {
       toolCallId: call.id ?? '',
       task,
+      state: request.state,
       ...(config.configurable === undefined ? {} : { configurable: config.configurable }),
       ...(config.signal === undefined ? {} : { signal: config.signal }),
       ...(config.context === undefined ? {} : { context: config.context as Record<string, unknown> }),

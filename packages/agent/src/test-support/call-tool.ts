@@ -8,14 +8,18 @@ import { recordedAttempt } from './fake-attempt.ts';
 import type { MemorySandboxes } from './memory-sandbox.ts';
 
 /** Calls a tool as the loop would, without the loop. */
-export function toolCaller(tools: readonly StructuredToolInterface[], sandboxes: MemorySandboxes) {
+export function toolCaller(
+  tools: readonly StructuredToolInterface[],
+  sandboxes: MemorySandboxes,
+  state: Readonly<Record<string, unknown>> = {},
+) {
   const attempt = recordedAttempt();
   const scope = new AttemptScope(attempt, new SharedLeases(sandboxes, NO_LOG));
   const call = async (name: string, args: Record<string, unknown>): Promise<ToolMessage | Command> => {
     const tool = tools.find((candidate) => candidate.name === name);
     if (tool === undefined) throw new Error(`no tool ${name}`);
     const toolCall = { name, args: { description: 'test', ...args }, id: 'call-1', type: 'tool_call' };
-    const config = { configurable: { [SCOPE]: scope }, toolCallId: 'call-1', signal: attempt.signal };
+    const config = { configurable: { [SCOPE]: scope }, toolCallId: 'call-1', signal: attempt.signal, state };
     return (await tool.invoke(toolCall as never, config as never)) as ToolMessage | Command;
   };
   return {

@@ -23,6 +23,8 @@ export interface LoopFixture {
   readonly ids?: string;
   /** null = they could not be read. */
   readonly skills?: readonly Skill[] | null;
+  /** Does the model see pictures? */
+  readonly vision?: boolean;
 }
 
 /** A loop over a fixed model; `start` gives one attempt's graph. */
@@ -44,7 +46,7 @@ export function fixture(options: LoopFixture) {
       loop,
       compiled,
       saver,
-      scope: new AttemptScope(attempt, leases, null, undefined, null, options.skills),
+      scope: new AttemptScope(attempt, leases, null, undefined, null, options.skills, options.vision),
       surroundings,
     });
   return { loop, compiled, start, surroundings };

@@ -299,7 +299,16 @@ test('only tools that change nothing may run again after a crash', () => {
   const repeatable = setUp()
     .tools.filter((tool) => crashPolicyOf(tool).repeatable)
     .map((tool) => tool.name);
-  expect(repeatable).toEqual(['ls', 'read_file', 'glob', 'grep', 'present_files', 'ask_clarification']);
+  expect(repeatable).toEqual([
+    'ls',
+    'read_file',
+    'glob',
+    'grep',
+    'view_image',
+    'list_uploaded_files',
+    'present_files',
+    'ask_clarification',
+  ]);
 });
 
 test('cut and masked text', verifies('SL-18', 'SL-23'), () => {

@@ -1,9 +1,11 @@
 import type { StructuredToolInterface } from '@langchain/core/tools';
 import { askClarificationTool } from './ask-clarification.ts';
 import { bashTool } from './bash.ts';
+import { listUploadedFilesTool } from './list-uploads.ts';
 import { presentFilesTool } from './present-files.ts';
 import { readFileTool } from './read-file.ts';
 import { globTool, grepTool, lsTool } from './search-files.ts';
+import { viewImageTool } from './view-image.ts';
 import { strReplaceTool, writeFileTool } from './write-files.ts';
 
 export interface CoreToolSettings {
@@ -52,5 +54,11 @@ export function coreTools(
     globTool(search),
     grepTool(search),
   ].filter((tool) => settings.offered === null || settings.offered.includes(tool.name));
-  return [...onSandbox, presentFilesTool(pathStyle), askClarificationTool()];
+  return [
+    ...onSandbox,
+    viewImageTool(pathStyle),
+    listUploadedFilesTool(pathStyle),
+    presentFilesTool(pathStyle),
+    askClarificationTool(),
+  ];
 }

@@ -18,6 +18,8 @@ export interface ToolContext {
   readonly configurable: Readonly<Record<string, unknown>>;
   /** Options of the run, e.g. `disable_clarification`. */
   readonly runContext: Readonly<Record<string, unknown>>;
+  /** The state as it was before the call. */
+  readonly state: Readonly<Record<string, unknown>>;
   /** The thread's sandbox, acquired at first use. */
   sandbox(): Promise<Sandbox>;
 }
@@ -83,6 +85,7 @@ export function defineTool<Schema extends z.ZodObject>(definition: ToolDefinitio
         call: config.task ?? { messageId: callId, index: 0 },
         configurable: config.configurable ?? {},
         runContext: config.context ?? {},
+        state: config.state ?? {},
         sandbox: () => scope.sandbox(),
       });
       if (typeof result === 'string') return answer(result, judgedByText ? metaOfText(result) : SUCCESS);
@@ -115,6 +118,7 @@ export function directBody(tool: StructuredToolInterface): DirectBody | null {
 export interface CallConfig {
   readonly configurable?: Record<string, unknown>;
   readonly context?: Record<string, unknown>;
+  readonly state?: Readonly<Record<string, unknown>>;
   readonly toolCallId?: string;
   /** The loop's key of the call; a caller outside of the loop has none. */
   readonly task?: { readonly messageId: string; readonly index: number };
