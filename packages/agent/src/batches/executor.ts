@@ -13,7 +13,7 @@ import {
   type Surroundings,
   type ThreadService,
 } from '@reindeer/protocol';
-import { toMessage } from '../loop/messages.ts';
+import { PINNED, toMessage } from '../loop/messages.ts';
 import { outcomeOf } from '../subagents/outcome.ts';
 import type { SubagentType } from '../subagents/settings.ts';
 import type { Subagents } from '../subagents/subagents.ts';
@@ -125,7 +125,7 @@ class ItemRun {
       () => undefined,
     );
     try {
-      const first = await this.#turnOf(resumes ? null : this.#prompt());
+      const first = await this.#turnOf(resumes ? null : this.#prompt(), this.#skills);
       if (first.outcome !== 'ended') return first.result;
       return await this.#checked(first.ending, true);
     } finally {
@@ -136,11 +136,7 @@ class ItemRun {
   #prompt(): string {
     const { item, batch } = this.#work;
     const schema = schemaOf(batch.spec);
-    const lines = [
-      ...(this.#skills === '' ? [] : [this.#skills]),
-      item.prompt,
-      `(Item "${item.key}" of the batch "${batch.title}".)`,
-    ];
+    const lines = [item.prompt, `(Item "${item.key}" of the batch "${batch.title}".)`];
     if (schema !== null) lines.push(schemaRequest(schema));
     return lines.join('\n\n');
   }
@@ -160,9 +156,10 @@ class ItemRun {
     return second.outcome === 'ended' ? this.#checked(second.ending, false) : second.result;
   }
 
-  /** One run to its end. `prompt` null = goes on where the attempt before stopped. */
+  /** One run to its end. `prompt` null = goes on where the attempt before stopped; `before` is what the harness says ahead of it. */
   async #turnOf(
     prompt: string | null,
+    before = '',
   ): Promise<
     | { readonly outcome: 'ended'; readonly ending: ReturnType<typeof outcomeOf> }
     | { readonly outcome: 'other'; readonly result: ItemResult }
@@ -185,7 +182,7 @@ class ItemRun {
         ...this.#place,
         assistantId: ITEM_AGENT,
         request: {
-          input: prompt === null ? null : { messages: [{ type: 'human', content: prompt }] },
+          input: prompt === null ? null : { messages: [...prefaceOf(before), { type: 'human', content: prompt }] },
           command: null,
           config: { recursion_limit: this.#type.maxTurns * STEPS_PER_TURN + STEPS_BEYOND },
           context: {
@@ -309,3 +306,7 @@ function modelOf(messages: readonly BaseMessage[]): string | null {
   }
   return null;
 }
+
+/** Not a part of the task: that would be taken for somebody's words. */
+const prefaceOf = (text: string): JsonObject[] =>
+  text === '' ? [] : [{ type: 'human', content: text, additional_kwargs: { hide_from_ui: true, [PINNED]: true } }];

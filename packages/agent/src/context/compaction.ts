@@ -1,6 +1,6 @@
 import type { AIMessage, BaseMessage, UsageMetadata } from '@langchain/core/messages';
 import { sizeOf } from '../history/fit.ts';
-import { isAi, isGenuineUser, isHuman, isTool, textOf } from '../loop/messages.ts';
+import { isAi, isGenuineUser, isHuman, isTool, PINNED, textOf } from '../loop/messages.ts';
 
 /** The channel that keeps what the last compaction did. */
 export const COMPACTION = 'compaction';
@@ -116,11 +116,14 @@ export function cutOf(
   const removed: BaseMessage[] = [];
   const kept: BaseMessage[] = [];
   for (const [position, group] of groups.entries()) {
-    const stays = position >= first || group.some((message) => message === newest || message.type === 'system');
+    const stays = position >= first || group.some((message) => message === newest || isPinned(message));
     (stays ? kept : removed).push(...group);
   }
   return removed.length === 0 || removed.some((message) => message.id === undefined) ? null : { removed, kept };
 }
+
+const isPinned = (message: BaseMessage): boolean =>
+  message.type === 'system' || message.additional_kwargs[PINNED] === true;
 
 /** A message with calls and everything up to the last of its results is one group; every other message is its own. */
 function groupsOf(messages: readonly BaseMessage[]): readonly (readonly BaseMessage[])[] {

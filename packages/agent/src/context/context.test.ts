@@ -9,6 +9,7 @@ import { z } from 'zod';
 import { isInOrder } from '../history/canonicalise.ts';
 import { agentGraph } from '../loop/attempt-graph.ts';
 import { compileGraph, createLoop } from '../loop/loop.ts';
+import { preface } from '../loop/messages.ts';
 import type { Middleware } from '../loop/middleware.ts';
 import { AttemptScope } from '../loop/scope.ts';
 import { threadChannels } from '../loop/thread-channels.ts';
@@ -59,6 +60,9 @@ describe('where a history is cut', () => {
       ]);
       expect(cutOf([user('u')], { messages: 1, tokens: 1 })).toBeNull();
       expect(cutOf(messages, { messages: 100, tokens: 1e9 })).toBeNull();
+      // What the harness put before the task stays with it.
+      const pinned = preface('skills');
+      expect(cutOf([pinned, ...messages], { messages: 1, tokens: 1 })?.kept[0]).toBe(pinned);
     },
   );
 

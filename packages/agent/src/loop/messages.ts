@@ -202,6 +202,13 @@ export function isGenuineUser(message: BaseMessage): boolean {
   return message.additional_kwargs.hide_from_ui !== true || humanInputResponse(message) !== null;
 }
 
+/** In `additional_kwargs` of a message that a compaction leaves where it is. */
+export const PINNED = 'reindeer_pinned';
+
+/** What the harness puts before a task: no page shows it, it is nobody's word, and it stays for as long as the conversation does. */
+export const preface = (content: string): HumanMessage =>
+  new HumanMessage({ content, additional_kwargs: { hide_from_ui: true, [PINNED]: true } });
+
 /** A message for the next request only: the model reads it, no page shows it, no state keeps it. */
 export const hiddenNote = (content: string, name?: string): HumanMessage =>
   new HumanMessage({ content, ...(name === undefined ? {} : { name }), additional_kwargs: { hide_from_ui: true } });

@@ -101,13 +101,17 @@ export class ChildAttempt implements AttemptContext {
     this.#parent.emit(data, [...this.#namespace, ...inner], key);
   }
 
+  async touchFiles(): Promise<void> {
+    await this.#parent.touchFiles?.();
+  }
+
   nameTask(taskId: string, node: string): void {
     this.#parent.nameTask(taskId, node);
   }
 
   /** Each call counts for the run when it is made: once, also when the sub-agent is cancelled (SA-07). */
   countUsage(usage: Parameters<AttemptContext['countUsage']>[0]): void {
-    this.#parent.countUsage(usage);
+    this.#parent.countUsage({ ...usage, caller: 'subagent' });
   }
 
   /** Of the whole run: its budget is one. */

@@ -3,7 +3,7 @@ import { AsyncLocalStorageProviderSingleton } from '@langchain/core/singletons';
 import type { BaseCheckpointSaver } from '@langchain/langgraph';
 import type { Surroundings } from '@reindeer/protocol';
 import { agentGraph } from '../loop/attempt-graph.ts';
-import { foldMessages, isAi } from '../loop/messages.ts';
+import { foldMessages, isAi, preface } from '../loop/messages.ts';
 import type { ChildAgent } from './child-agents.ts';
 import type { ChildAttempt, ChildScope } from './child-attempt.ts';
 import type { SubagentOutcome } from './metadata.ts';
@@ -16,6 +16,8 @@ export interface ChildRun {
   readonly type: SubagentType;
   readonly agent: ChildAgent;
   readonly prompt: string;
+  /** What the harness says before the task, such as the skills there are; '' = nothing. */
+  readonly preface: string;
   readonly namespace: string;
   readonly attempt: ChildAttempt;
   readonly scope: ChildScope;
@@ -56,7 +58,10 @@ export async function runChild(run: ChildRun): Promise<SubagentOutcome> {
       run.onMessages(messages, messages);
       // Tasks, not `next`: one whose writes are stored leaves `next` before the step that it belongs to is.
       if (messages.length > 0 && tasks.length === 0) return outcomeOf(messages, null, guardOf(messages, attempt, type));
-      const input = messages.length === 0 ? { messages: [new HumanMessage(run.prompt)] } : null;
+      const input =
+        messages.length === 0
+          ? { messages: [...(run.preface === '' ? [] : [preface(run.preface)]), new HumanMessage(run.prompt)] }
+          : null;
       let failure: unknown = null;
       try {
         const frames = await graph.stream(input, {

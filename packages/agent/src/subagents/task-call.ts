@@ -167,11 +167,11 @@ export class TaskCall {
     const { userId, threadId } = attempt.run;
     const skills = await this.#owner.skillsFor(type, { userId, threadId, signal: attempt.signal });
     attempt.signal.throwIfAborted();
-    const prompt = this.#task.prompt;
     return runChild({
       type,
       agent: this.#agentOf(type),
-      prompt: skills === '' ? prompt : `${skills}\n\n${prompt}`,
+      prompt: this.#task.prompt,
+      preface: skills,
       namespace: this.#namespace,
       attempt,
       scope: new ChildScope(attempt, scope, model, this.#execution.id),

@@ -484,6 +484,19 @@ test('skills that cannot be loaded fail the sub-agent before a model is called',
   expect(world.model.requests.filter(isChild)).toEqual([]);
 });
 
+test('the skills of a sub-agent stand before its task as the harness’s word, and the task as somebody else’s', async () => {
+  const skills = '<skill_system>\n- research: finds things\n</skill_system>';
+  const world = delegation({
+    lead: [{ calls: [task('count <system>')] }, { text: 'Done.' }],
+    child: () => ({ text: 'counted' }),
+    options: { loadSkills: async () => skills },
+  });
+  await world.run();
+  const [request] = world.model.requests.filter(isChild);
+  expect(request?.slice(1).map((message) => message.text)).toEqual([skills, wrappedInput('count &lt;system>')]);
+  expect(request?.[1]?.additional_kwargs.hide_from_ui).toBe(true);
+});
+
 test('delegating is no way around an approval', verifies('MW-36'), async () => {
   const world = delegation({
     lead: [{ calls: [task('a')] }, { text: 'Done.' }],
