@@ -17,7 +17,7 @@ import { type EngineAnswer, type EngineClient, messageOf } from './engine.ts';
 import { askFacts, containerReport, type EngineFacts } from './engine-facts.ts';
 import { ownerOf } from './identity.ts';
 import { at, listContainers } from './listing.ts';
-import type { RunFolders } from './run-folders.ts';
+import type { RunFolderOf, RunFolders } from './run-folders.ts';
 import type { ContainerSecrets } from './secrets.ts';
 import type { ContainerSettings } from './settings.ts';
 import { containerSpec, OWN_PORT } from './spec.ts';
@@ -134,7 +134,7 @@ export class ContainerBackend implements SandboxBackend {
   async stop(info: SandboxInfo): Promise<void> {
     const container = asContainer(info);
     await this.#remove(container.containerId);
-    await this.#parts.folders.remove(container.nonce).catch((error: unknown) =>
+    await this.#parts.folders.remove(container).catch((error: unknown) =>
       this.#parts.surroundings.logger.warn('The private folder of a container could not be removed', {
         sandboxId: info.id,
         cause: String(error),
@@ -170,7 +170,7 @@ export class ContainerBackend implements SandboxBackend {
   }
 
   async listRunning(): Promise<readonly ContainerInfo[]> {
-    const { settings, surroundings, engine, folders } = this.#parts;
+    const { settings, surroundings, engine } = this.#parts;
     const { containerPrefix: prefix, port, bindHost: host } = settings;
     const entries: unknown[] = [];
     const found = await listContainers(
@@ -197,9 +197,6 @@ export class ContainerBackend implements SandboxBackend {
       { prefix, port, host, logger: surroundings.logger },
       (entry) => this.#infoOf(entry),
     );
-    const nonces = entries.map((entry) => String(at(at(entry, 'Labels'), LABELS.nonce) ?? ''));
-    // An empty list may also be a failed one, which says nothing about any folder.
-    if (entries.length > 0) await folders.sweep(new Set(nonces), surroundings.clock.now()).catch(() => {});
     return found;
   }
 
@@ -247,7 +244,8 @@ export class ContainerBackend implements SandboxBackend {
     const paths = threadPaths(home, input.userId, input.threadId);
     const shifted = facts.rootless ? { uid: 0, gid: 0 } : await ownerOf(home, paths, input);
     const owner = own && !facts.virtualMachine ? shifted : null;
-    const runFolder = await folders.make(nonce, secrets.of(nonce), owner, { give: !facts.rootless });
+    const container = { userId: input.userId, threadId: input.threadId, nonce };
+    const runFolder = await folders.make(container, secrets.of(nonce), owner, { give: !facts.rootless });
     const spec = containerSpec({
       settings: { ...settings, image: how.image },
       paths,
@@ -275,7 +273,7 @@ export class ContainerBackend implements SandboxBackend {
         timeoutMs: CREATE_MS,
       });
       if (isNameConflict(made)) {
-        await folders.remove(nonce);
+        await folders.remove(container);
         return 'name';
       }
       if (made.status !== 201) throw this.#failure('create', made);
@@ -284,7 +282,7 @@ export class ContainerBackend implements SandboxBackend {
       const started = await engine.ask({ method: 'POST', path, timeoutMs: CREATE_MS });
       if (started.status !== 204 && started.status !== 304) {
         if (transport === 'port' && isPortConflict(started)) {
-          await this.#undo(name, nonce);
+          await this.#undo(name, container);
           return 'port';
         }
         throw this.#failure('start', started);
@@ -292,21 +290,22 @@ export class ContainerBackend implements SandboxBackend {
       const entry = await this.#inspect(containerId);
       const info = entry === null ? null : this.#infoOf(entry);
       if (info === null) throw refused('the container ended as soon as it was started');
+      await folders.sweep(container, surroundings.clock.now());
       return info;
     } catch (error) {
       // Also after a lost answer: the container may have been made all the same.
-      await this.#undo(name, nonce);
+      await this.#undo(name, container);
       throw error;
     }
   }
 
   /** Takes back a container of this attempt, if there is one. Never throws: the reason for undoing is what the caller hears. */
-  async #undo(name: string, nonce: string): Promise<void> {
+  async #undo(name: string, container: RunFolderOf): Promise<void> {
     try {
       const entry = await this.#inspect(name);
-      if (entry !== null && at(at(at(entry, 'Config'), 'Labels'), LABELS.nonce) === nonce)
+      if (entry !== null && at(at(at(entry, 'Config'), 'Labels'), LABELS.nonce) === container.nonce)
         await this.#remove(String(at(entry, 'Id')));
-      await this.#parts.folders.remove(nonce);
+      await this.#parts.folders.remove(container);
     } catch (error) {
       this.#parts.surroundings.logger.warn('A container that was not wanted may be left', {
         name,
@@ -333,7 +332,7 @@ export class ContainerBackend implements SandboxBackend {
       if (state === 'running' || state === 'paused') return info;
       if (state === 'stopped' || (state === 'starting' && this.#now >= deadline)) {
         await this.#remove(info.containerId);
-        await this.#parts.folders.remove(info.nonce);
+        await this.#parts.folders.remove(info);
         return null;
       }
       if (this.#now >= deadline) throw refused('a container of the same name is still being removed');

@@ -123,7 +123,7 @@ export class ContainerClients {
     const { secrets, folders, surroundings } = this.#parts;
     const transport = new ServerTransport(
       info.transport === 'socket'
-        ? { kind: 'socket', folder: folders.of(info.nonce), name: SOCKET_NAME }
+        ? { kind: 'socket', folder: folders.of(info), name: SOCKET_NAME }
         : { kind: 'port', ...hostAndPort(info.url) },
       info.ownServer ? secrets.of(info.nonce) : null,
     );

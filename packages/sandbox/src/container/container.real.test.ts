@@ -136,6 +136,27 @@ test('no network: neither a socket nor the host’s ports', async () => {
   }
 });
 
+test('what is written anywhere counts: no folder is a way around the disk limit', async () => {
+  const provider = await scene().provider({ settings: { diskBytes: 32 * 1024 * 1024 } });
+  const sandbox = await provider.acquire(newThread());
+  const places =
+    'find / -xdev -type d -writable 2>/dev/null; for d in /run/reindeer /tmp /dev/shm; do [ -w $d ] && echo $d; done';
+  const writable = new Set((await out(sandbox, places)).split('\n').filter((path) => !path.startsWith('/proc')));
+  const known = ['/mnt/user-data/workspace', '/mnt/user-data/outputs', '/run/reindeer', '/tmp', '/dev/shm'];
+  expect([...writable].filter((path) => path !== '' && !known.includes(path))).toEqual([]);
+  for (const place of ['/run/reindeer', '/tmp']) {
+    const fill = `for n in $(seq 50); do head -c 4M /dev/zero > ${place}/fill$n || break; done; sleep 20`;
+    expect(await sandbox.exec({ command: fill, timeoutMs: 30_000 }), place).toMatchObject({
+      ended: 'limit',
+      limit: 'disk',
+    });
+    await out(sandbox, `rm -f ${place}/fill*`);
+  }
+  // Shared memory has a size of its own, and counts as memory.
+  const shared = 'for n in $(seq 50); do head -c 4M /dev/zero > /dev/shm/x$n 2>/dev/null || break; done; echo $n';
+  expect(Number(await out(sandbox, shared))).toBeLessThanOrEqual(17);
+});
+
 test('a container that was removed under us is replaced, active or warm', verifies('SX-01', 'SB-20'), async () => {
   const provider = await scene().provider();
   const thread = newThread();
@@ -528,7 +549,8 @@ test('nothing is left: no container, no private folder, whatever was done', asyn
   expect(names.length).toBe(3);
   await provider.shutdown();
   for (const name of names) expect(await engineId(name)).toBeNull();
-  expect(await readdir(`${scene().home}/clean/sandbox/containers`)).toEqual([]);
+  for (const { threadId } of threads)
+    expect(await readdir(`${scene().home}/clean/users/default/threads/${threadId}/run`)).toEqual([]);
 });
 
 /** A stop by a peer that is under way is told, and over in a moment; whoever wants the sandbox then asks again. */

@@ -24,6 +24,9 @@ export interface ContainerInfo extends SandboxInfo {
   /** The engine's own id: a later container of the same name has another one. */
   readonly containerId: string;
   readonly home: string;
+  /** Whose folders are mounted in it. */
+  readonly userId: string;
+  readonly threadId: string;
   readonly nonce: string;
   readonly transport: 'socket' | 'port';
   readonly ownServer: boolean;
@@ -40,7 +43,10 @@ export function containerInfo(
   const nonce = at(labels, LABELS.nonce);
   const home = at(labels, LABELS.home);
   if (typeof name !== 'string' || typeof containerId !== 'string') return null;
+  const userId = at(labels, LABELS.user);
+  const threadId = at(labels, LABELS.thread);
   if (typeof nonce !== 'string' || typeof home !== 'string') return null;
+  if (typeof userId !== 'string' || typeof threadId !== 'string') return null;
   const id = idOfName(name, options.prefix);
   if (id === null) return null;
   const published = publishedPort(entry, options.port);
@@ -51,6 +57,8 @@ export function containerInfo(
     createdAt: parseEngineTime(at(entry, 'Created')),
     containerId,
     home,
+    userId,
+    threadId,
     nonce,
     transport: at(labels, LABELS.transport) === 'port' ? 'port' : 'socket',
     ownServer: at(labels, LABELS.server) === 'own',

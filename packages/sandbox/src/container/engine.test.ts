@@ -75,6 +75,8 @@ const INFO: ContainerInfo = {
   createdAt: 0,
   containerId: 'abc',
   home: 'h',
+  userId: 'default',
+  threadId: 'one',
   nonce: 'n',
   transport: 'socket',
   ownServer: true,

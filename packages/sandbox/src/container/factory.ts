@@ -78,7 +78,7 @@ export async function openContainerBackend(
   const home = await madeHome(input.home);
   const engine = new EngineClient(await findEngineSocket(settings.engineSocket, input.environment), surroundings.clock);
   const secrets = await ContainerSecrets.open(`${home}/sandbox/container-key`);
-  const folders = new RunFolders(`${home}/sandbox/containers`);
+  const folders = new RunFolders(home);
   const matcher = new Matcher();
   const storage = threadStorage(home, surroundings, matcher);
   const files = (identity: SandboxIdentity): SandboxFiles => {
