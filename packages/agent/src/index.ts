@@ -55,6 +55,7 @@ export {
   type GuardrailRequest,
 } from './safety/guardrails.ts';
 export { neutralTags } from './safety/tags.ts';
+export { readMember } from './skills/archive.ts';
 export { isSkillName } from './skills/format.ts';
 export type { AskModel } from './skills/judge.ts';
 export { type Skill, type SkillCategory, SkillLibrary, type SkillSwitches } from './skills/library.ts';

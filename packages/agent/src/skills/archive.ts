@@ -53,6 +53,45 @@ export async function readPackage(bytes: Uint8Array): Promise<SkillPackage> {
   }
 }
 
+/**
+ * One file of an archive, for a look inside (FILE-3c). The folder that everything lies in may be left out of the path.
+ *
+ * @returns null when there is no such file
+ * @throws ReindeerError `too_large` past `maxBytes`, `validation_failed` for what is no archive
+ */
+export async function readMember(bytes: Uint8Array, path: string, maxBytes: number): Promise<Uint8Array | null> {
+  if (bytes.length > MAX_ARCHIVE)
+    throw new ReindeerError('too_large', `The archive has more than ${MAX_ARCHIVE / 1024 / 1024} MiB.`);
+  let archive: ZipFile;
+  try {
+    archive = await open(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
+  } catch (cause) {
+    throw refuse('it is no zip archive, or a damaged one', cause);
+  }
+  try {
+    let inside: Entry | null = null;
+    let count = 0;
+    for await (const entry of entriesOf(archive)) {
+      count += 1;
+      if (count > MAX_ENTRIES) break;
+      const kind = (entry.externalFileAttributes >>> 16) & 0xffff & TYPE;
+      if (entry.fileName.endsWith('/') || (kind !== 0 && kind !== FILE) || (entry.generalPurposeBitFlag & 1) !== 0)
+        continue;
+      if (entry.fileName === path) {
+        inside = entry;
+        break;
+      }
+      if (inside === null && entry.fileName.replace(/^[^/]+\//, '') === path) inside = entry;
+    }
+    if (inside === null) return null;
+    if (inside.uncompressedSize > maxBytes)
+      throw new ReindeerError('too_large', `${shown(inside.fileName)} has more than ${maxBytes} bytes.`);
+    return await contentOf(archive, inside);
+  } finally {
+    archive.close();
+  }
+}
+
 async function filesOf(archive: ZipFile): Promise<Map<string, PackageFile>> {
   // The numbers of an archive's own list may lie; entries are counted as they come.
   if (archive.entryCount > MAX_ENTRIES)

@@ -3,6 +3,7 @@ import { ReindeerError } from '@reindeer/protocol';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
 import { METRICS_TYPE } from '../metrics/text.ts';
 import { didYouMean } from '../nearest.ts';
+import { artifactEditRoute } from './artifact-edit.ts';
 import { artifactRoutes } from './artifacts.ts';
 import { conversationRoutes } from './conversation.ts';
 import { errorAnswer } from './errors.ts';
@@ -48,6 +49,7 @@ export function createApp(parts: HttpParts): OpenAPIHono<Environment> {
   runRoutes(api, parts);
   uploadRoutes(api, parts);
   artifactRoutes(api, parts);
+  artifactEditRoute(api, parts);
   for (const register of parts.modules ?? []) register(api);
   sandboxRoutes(api, parts);
   app.route('/api/langgraph', api);

@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi';
-import { ReindeerError, VIRTUAL_ROOT } from '@reindeer/protocol';
+import { readMember } from '@reindeer/agent';
+import { ReindeerError, type SandboxFiles, VIRTUAL_ROOT } from '@reindeer/protocol';
 import mime from 'mime';
 import { notFound } from './errors.ts';
 import type { HttpParts } from './parts.ts';
@@ -61,7 +62,7 @@ export function parseRange(header: string | undefined, size: number): ByteRange 
 }
 
 /** The virtual path in the address. Checked again, component by component, where the file is opened. */
-function virtualPath(c: RequestContext): string {
+export function virtualPath(c: RequestContext): string {
   const raw = new URL(c.req.url).pathname.replace(/^.*?\/artifacts\//, '');
   let path: string;
   try {
@@ -85,6 +86,9 @@ function virtualPath(c: RequestContext): string {
   return absolute;
 }
 
+/** Bytes of an archive that is looked into, and of one file in it. */
+const MAX_ARCHIVE = 64 * 1024 * 1024;
+const MAX_MEMBER = 16 * 1024 * 1024;
 const query = z.object({ download: z.string().optional() });
 
 /** Files of a thread for reading. They are looked up below the user's own folder, so other users' threads do not exist here (SEC-01). */
@@ -113,6 +117,52 @@ export function artifactRoutes(api: Api, parts: HttpParts): void {
   );
 }
 
+/** A look into a `.skill` archive (FILE-3c): one of its files, as if it lay in a folder of that name. */
+async function sendMember(
+  c: RequestContext,
+  files: SandboxFiles,
+  archive: string,
+  member: string,
+  download: boolean,
+): Promise<Response> {
+  const bytes = await readMember(await files.read(archive, { maxBytes: MAX_ARCHIVE }), member, MAX_MEMBER);
+  if (bytes === null) throw notFound('file', `${archive}/${member}`);
+  const headers = headersOf(member, download);
+  headers['cache-control'] = 'private, max-age=300';
+  const range = parseRange(c.req.header('range'), bytes.length);
+  if (range === 'unsatisfiable') {
+    c.header('content-range', `bytes */${bytes.length}`);
+    throw new ReindeerError('range_not_satisfiable', `The file has ${bytes.length} bytes. Ask for a range inside it.`);
+  }
+  if (range !== null) headers['content-range'] = `bytes ${range.start}-${range.end - 1}/${bytes.length}`;
+  const part = range === null ? bytes : bytes.subarray(range.start, range.end);
+  headers['content-length'] = String(part.length);
+  const status = range === null ? 200 : 206;
+  if (c.req.method === 'HEAD' || part.length === 0) return c.body(null, status, headers);
+  return c.body(new Uint8Array(part), status, headers);
+}
+
+/** How a file of this name may be shown by a browser. */
+function headersOf(path: string, download: boolean): Record<string, string> {
+  const type = mime.getType(path) ?? 'application/octet-stream';
+  return {
+    'content-type':
+      asText(type) || type === 'application/json'
+        ? 'text/plain; charset=utf-8'
+        : type.startsWith('text/')
+          ? `${type}; charset=utf-8`
+          : type,
+    'content-disposition': contentDisposition(
+      download || isActive(type) ? 'attachment' : 'inline',
+      path.slice(path.lastIndexOf('/') + 1),
+    ),
+    // Should anything be rendered after all: no scripts, no origin, nothing fetched.
+    'content-security-policy':
+      "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src 'self'; frame-ancestors 'self'",
+    'accept-ranges': 'bytes',
+  };
+}
+
 async function sendFile(
   c: RequestContext,
   parts: HttpParts,
@@ -121,26 +171,17 @@ async function sendFile(
   download: boolean,
 ): Promise<Response> {
   const files = parts.sandboxes.files({ userId: c.get('userId'), threadId });
+  const packed = /^(.+?\.skill)\/(.+)$/i.exec(path);
+  if (packed !== null && (await files.stat(packed[1] ?? '').catch(() => null))?.kind === 'file')
+    return await sendMember(c, files, packed[1] ?? '', packed[2] ?? '', download);
   const info = await files.stat(path);
   if (info === null) throw notFound('file', path);
   if (info.kind === 'directory') throw new ReindeerError('bad_request', `"${path}" is a folder. Name a file in it.`);
   if (info.kind !== 'file')
     throw new ReindeerError('path_refused', `"${path}" is a link or a special file. Only regular files can be read.`);
-  const type = mime.getType(path) ?? 'application/octet-stream';
-  const name = path.slice(path.lastIndexOf('/') + 1);
   const tagOfFile = `"${info.size.toString(16)}-${Math.round(info.modifiedAt).toString(16)}"`;
   const headers: Record<string, string> = {
-    'content-type':
-      asText(type) || type === 'application/json'
-        ? 'text/plain; charset=utf-8'
-        : type.startsWith('text/')
-          ? `${type}; charset=utf-8`
-          : type,
-    'content-disposition': contentDisposition(download || isActive(type) ? 'attachment' : 'inline', name),
-    // Should anything be rendered after all: no scripts, no origin, nothing fetched.
-    'content-security-policy':
-      "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src 'self'; frame-ancestors 'self'",
-    'accept-ranges': 'bytes',
+    ...headersOf(path, download),
     'cache-control': 'private, no-cache',
     etag: tagOfFile,
     'last-modified': new Date(info.modifiedAt).toUTCString(),
