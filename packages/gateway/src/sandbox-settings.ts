@@ -45,6 +45,7 @@ export function containerSettings({ sandbox }: Settings): Partial<ContainerSetti
     ...defined('containerPrefix', sandbox.container_prefix),
     ...defined('engineSocket', sandbox.engine_socket),
     ...defined('bindHost', sandbox.bind_host),
+    ...defined('transport', sandbox.transport),
     ...defined('network', sandbox.network === 'host' ? undefined : sandbox.network),
     ...defined('memoryBytes', sandbox.memory_limit),
     ...defined('cpus', sandbox.cpus),

@@ -225,6 +225,7 @@ export const configSchema = section({
     container_prefix: text.optional(),
     engine_socket: text.nullish(),
     bind_host: text.optional(),
+    transport: oneOf(['auto', 'port']).optional(),
     cpus: z.number({ error: 'must be a number of cores' }).optional(),
     mounts: z
       .array(
