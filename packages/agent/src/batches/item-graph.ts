@@ -15,7 +15,10 @@ import { ITEM_AGENT, ITEM_OPTIONS, type ItemOptions } from './names.ts';
 
 export interface ItemGraphOptions {
   readonly subagents: Subagents;
+  /** What there is before any tool that may change. */
   readonly parts: DelegationParts;
+  /** The tools of now, asked for at the start of each attempt. */
+  readonly partsNow: (signal: AbortSignal) => Promise<DelegationParts>;
   readonly leases: SandboxLeases;
   readonly windowOf: (entry: ModelEntry) => number | null;
 }
@@ -24,11 +27,14 @@ export interface ItemGraphOptions {
  * The graph of batch items: a sub-agent as the root of a run of its own, with its own thread, checkpoints and journal. It works in the sandbox and
  * on the files of the thread that the batch belongs to.
  */
-export function createItemAgent({ subagents, parts, leases, windowOf }: ItemGraphOptions): GraphFactory {
+export function createItemAgent({ subagents, parts, partsNow, leases, windowOf }: ItemGraphOptions): GraphFactory {
   const types = subagents.types(parts.canExecute);
-  const agents = new Map<string, ChildAgent>();
-  const agentOf = (type: SubagentType): ChildAgent => {
-    const known = agents.get(type.name) ?? childAgent(type, parts);
+  /** They go with the tools that they were made of. */
+  const made = new WeakMap<DelegationParts, Map<string, ChildAgent>>();
+  const agentOf = (type: SubagentType, of: DelegationParts): ChildAgent => {
+    const agents = made.get(of) ?? new Map<string, ChildAgent>();
+    made.set(of, agents);
+    const known = agents.get(type.name) ?? childAgent(type, of);
     agents.set(type.name, known);
     return known;
   };
@@ -58,7 +64,7 @@ export function createItemAgent({ subagents, parts, leases, windowOf }: ItemGrap
         windowOf(chosen.entry),
       );
       return agentGraph({
-        ...agentOf(type),
+        ...agentOf(type, await partsNow(attempt.signal)),
         saver,
         surroundings,
         scope,
@@ -66,7 +72,7 @@ export function createItemAgent({ subagents, parts, leases, windowOf }: ItemGrap
       });
     },
     async forState(saver): Promise<Graph> {
-      return agentGraph({ ...agentOf(anyType), saver, surroundings, scope: null });
+      return agentGraph({ ...agentOf(anyType, parts), saver, surroundings, scope: null });
     },
   };
 }

@@ -49,6 +49,8 @@ async function readTable(text: string, delimiter: string): Promise<Row[]> {
           parser.once('close', resolve);
         });
       if (parser.destroyed) return;
+      // The parser works in the same turn: other work gets its turn between two pieces.
+      await new Promise<void>((resolve) => setImmediate(resolve));
     }
     parser.end();
   })();

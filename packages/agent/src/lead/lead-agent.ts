@@ -270,7 +270,16 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
     }
   };
   const { subagents } = options;
-  const items = subagents === undefined ? null : createItemAgent({ subagents, parts: base.parts, leases, windowOf });
+  const items =
+    subagents === undefined
+      ? null
+      : createItemAgent({
+          subagents,
+          parts: base.parts,
+          partsNow: async (signal) => buildFor((await options.mcp?.catalog(signal)) ?? NO_TOOLS).parts,
+          leases,
+          windowOf,
+        });
   return {
     items,
     assistantId: LEAD_AGENT,

@@ -149,6 +149,19 @@ describe('sub-agents', () => {
         },
       });
       expect((await load()).warnings).toEqual([]);
+      await write('subagent_batches:\n  max_running_items: 2\n  lease_seconds: 20\n');
+      expect((await settings()).batches).toMatchObject({
+        maxRunning: 2,
+        defaultMaxRunning: 2,
+        leaseMs: 20_000,
+        enabled: true,
+      });
+      await write('subagent_batches:\n  max_live_items: 5\n  max_running_items: 9\n');
+      await expect(settings()).rejects.toThrow(/max_running_items \(9\) is larger than max_live_items \(5\)/);
+      await write('subagent_batches:\n  default_max_running_items: 100\n');
+      await expect(settings()).rejects.toThrow(/default_max_running_items \(100\) is larger than max_running_items/);
+      await write('subagent_batches:\n  max_items: true\n');
+      await expect(load()).rejects.toThrow(/line 2: subagent_batches.max_items must be a number/);
       await write('subagents:\n  max_total_per_run: 51\n');
       await expect(load()).rejects.toThrow(/line 2: subagents.max_total_per_run must be from 1 to 50/);
       await write('subagents:\n  custom_agents:\n    x: { description: d }\n');
