@@ -54,11 +54,17 @@ export class ContainerClients {
     const client = this.#client(info);
     const token = this.#parts.surroundings.random.uuid();
     const over = new AbortController();
+    const late = new AbortController();
     this.#clock.sleep(withinMs, over.signal).then(
-      () => over.abort(),
+      () => late.abort(),
       () => {},
     );
-    const ended = signal === undefined ? over.signal : AbortSignal.any([over.signal, signal]);
+    const ended = signal === undefined ? late.signal : AbortSignal.any([late.signal, signal]);
+    // A server that hangs is not asked to end its command: the time of a probe is all that it gets (SX-11).
+    const hangUp = () => {
+      client.close().catch(() => {});
+    };
+    ended.addEventListener('abort', hangUp, { once: true });
     try {
       await client.hello(withinMs, ended);
       const probe = { command: `echo ${token}`, cwd: '/', env: {}, timeoutMs: withinMs, signal: ended };
@@ -69,6 +75,7 @@ export class ContainerClients {
       return false;
     } finally {
       over.abort();
+      ended.removeEventListener('abort', hangUp);
       await client.close();
     }
   }

@@ -1,6 +1,6 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { createServer as createSocketServer } from 'node:net';
+import { type AddressInfo, createServer as createSocketServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { deferred, VirtualClock, verifies } from '@reindeer/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -195,6 +195,33 @@ describe('what the backend makes of it', () => {
       looks = 0;
       await backend.stop(INFO);
       expect(looks).toBe(0);
+    },
+  );
+
+  test(
+    'a server that hangs at its first command gets the time of the probe, and no more',
+    verifies('SX-11'),
+    async () => {
+      const asked: string[] = [];
+      const hanging = createServer((request, response) => {
+        asked.push(request.url ?? '');
+        if (request.url === '/v1/sandbox') say(response, 200, { success: true, reindeer: 1 });
+      });
+      await new Promise<void>((resolve) => hanging.listen(0, '127.0.0.1', resolve));
+      onTestFinished(async () => {
+        hanging.closeAllConnections();
+        await new Promise((resolve) => hanging.close(resolve));
+      });
+      const { socket } = await fakeEngine((_request, _body, response) =>
+        say(response, 200, { State: { Running: true } }),
+      );
+      const { backend } = await backendOn(socket);
+      const { port } = hanging.address() as AddressInfo;
+      const info = { ...INFO, transport: 'port', url: `http://127.0.0.1:${port}` } as const;
+      const began = performance.now();
+      expect(await backend.ready(info, { withinMs: 300 })).toBe(false);
+      expect(performance.now() - began).toBeLessThan(4_000);
+      expect(asked).toContain('/v1/bash/exec');
     },
   );
 
