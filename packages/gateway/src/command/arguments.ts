@@ -44,6 +44,14 @@ export type Command =
       readonly json: boolean;
       readonly attach: boolean;
     } & BatchAction)
+  | { readonly name: 'config'; readonly action: 'check'; readonly config: string | undefined }
+  | {
+      readonly name: 'config';
+      readonly action: 'convert';
+      readonly file: string;
+      /** Default: standard output. */
+      readonly output: string | undefined;
+    }
   | { readonly name: 'backup'; readonly config: string | undefined; readonly file: string }
   | { readonly name: 'help'; readonly topic: string | undefined }
   | { readonly name: 'version' };
@@ -82,6 +90,7 @@ const OPTIONS = {
     json: flag,
     attach: flag,
   },
+  config: { ...common, output: text },
   backup: { ...common },
 } as const satisfies Record<string, NonNullable<ParseArgsConfig['options']>>;
 
@@ -127,6 +136,8 @@ export function parseCommand(words: readonly string[]): Command {
       if (file === undefined) throw bad('Say where the backup goes, as in: reindeer backup reindeer-backup.db');
       return { name, config: shared.config, file };
     }
+    case 'config':
+      return { name, ...configAction(positionals, shared.config, textOf(values.output)) };
     case 'batch':
       return {
         name,
@@ -179,6 +190,27 @@ function sandboxesAction(
   return { action: 'prune', idle: idle === undefined ? undefined : seconds };
 }
 
+function configAction(
+  words: readonly string[],
+  config: string | undefined,
+  output: string | undefined,
+):
+  | { readonly action: 'check'; readonly config: string | undefined }
+  | { readonly action: 'convert'; readonly file: string; readonly output: string | undefined } {
+  const [action, file, ...rest] = words;
+  const actions = ['check', 'convert'];
+  if (action === undefined || !actions.includes(action))
+    throw bad(
+      `Say what to do with the configuration: check or convert.${action === undefined ? '' : didYouMean(action, actions)}`,
+    );
+  const spare = action === 'check' ? file : rest[0];
+  if (spare !== undefined) throw bad(`"${spare}" is one word too many for reindeer config ${action}.`);
+  if (action === 'check') return { action, config };
+  if (file === undefined)
+    throw bad('Say which file, as in: reindeer config convert ../deer-flow/config.yaml --output config.yaml');
+  return { action: 'convert', file, output };
+}
+
 const isCommand = (name: string): name is keyof typeof OPTIONS => name in OPTIONS;
 const textOf = (value: string | boolean | undefined) => (typeof value === 'string' ? value : undefined);
 
@@ -218,6 +250,7 @@ const HELP = `Reindeer: a self-hosted super agent harness.
   reindeer doctor              check this machine, and name the command that fixes each problem
   reindeer sandboxes list      the sandboxes that the running server keeps; also stop <id>, prune
   reindeer batch <action>      many items of one kind, each by a sub-agent of its own
+  reindeer config check        is config.yaml right? Also convert <file>, for one of DeerFlow
   reindeer backup <file>       copy the database, also while a server runs elsewhere
   reindeer <command> --help    options of a command
 
@@ -255,6 +288,12 @@ reindeer sandboxes prune [--idle <seconds>]
   prune  all that nobody uses; --idle: only those that have been idle for so long
 
 --host and --port say where the server is; REINDEER_TOKEN if it needs one. Files of threads stay.
+`,
+  config: `reindeer config check [--config <file>]
+reindeer config convert <file> [--output <file>]
+
+  check    reads the configuration as a start would, and names what is wrong with its line
+  convert  brings a config.yaml of DeerFlow into our shape and lists what differs; on standard output, or into a new file
 `,
   batch: BATCH_HELP,
   backup: `reindeer backup <file>

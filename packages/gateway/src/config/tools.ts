@@ -24,7 +24,7 @@ export const SANDBOX_TOOLS: readonly string[] = [
 ];
 
 /** Folder names in the reference's class paths → our providers. */
-const CARRIED_OVER: Readonly<Record<string, string>> = {
+export const CARRIED_OVER: Readonly<Record<string, string>> = {
   ddg_search: 'duckduckgo',
   image_search: 'duckduckgo',
   jina_ai: 'jina',
