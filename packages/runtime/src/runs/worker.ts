@@ -287,9 +287,11 @@ async function finalize(
     }
     if (ending === null || local.fenced) return { kind: 'fenced' };
     const { status, error, stopReason, cancel } = ending;
-    let unanswered = 0;
+    /** Times of the writes that nobody has answered: an end that bears one of them is ours. */
+    const unanswered = new Set<number>();
     const write = async () => {
-      unanswered += 1;
+      const now = clock.now();
+      unanswered.add(now);
       const finalizing = stores.runs.finalize({
         fence: local.fence,
         status,
@@ -297,11 +299,11 @@ async function finalize(
         stopReason: stopReason ?? outcome?.stopReason ?? null,
         usage: outcome?.usage ?? run.usage,
         unlessCancelled: !cancel,
-        now: clock.now(),
+        now,
       });
       if (stores.attempts !== undefined) parts.streams.expect(run.runId);
       const answer = await finalizing;
-      unanswered -= 1;
+      unanswered.delete(now);
       return answer;
     };
     try {
@@ -310,7 +312,8 @@ async function finalize(
       local.writesEnd = false;
       if (answer.outcome === 'finalized') return { kind: 'done', run: answer.run, waiting: answer.waiting };
       // Acknowledged already: by our own write whose answer was lost, or else by somebody who took the run over.
-      if (answer.outcome === 'terminal' && unanswered > 0) return { kind: 'done', run: answer.run, waiting: true };
+      if (answer.outcome === 'terminal' && unanswered.has(answer.run.endedAt ?? Number.NaN))
+        return { kind: 'done', run: answer.run, waiting: true };
       if (answer.outcome === 'cancel_requested') {
         local.adopt(answer.action);
         ending = null;
