@@ -64,10 +64,9 @@ export interface Script<I, O> {
    */
   readonly mode: 'read' | 'write' | 'durable';
   /**
-   * On Postgres, what saves ways over the network. `alone`: the script is one statement, and needs no transaction around it.
-   * `together`: it sends everything before it looks at any answer, so that the COMMIT goes out with the rest.
+   * On Postgres, what saves ways over the network: the script is one statement, and needs no transaction around it.
    */
-  readonly trip?: 'alone' | 'together';
+  readonly trip?: 'alone';
   readonly run: (tx: Tx, input: I) => Promise<O>;
 }
 

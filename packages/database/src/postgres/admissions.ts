@@ -4,7 +4,7 @@ import type { Call } from '../scripts.ts';
 import type { PostgresClient } from './client.ts';
 
 /**
- * Admissions in two steps: most threads are free, and then one way over the network is enough. What stands against it is looked at in
+ * Admissions in two steps: most threads are free, and then one statement is enough. What stands against it is looked at in
  * a transaction that waits for it. When the answer to the first step was lost, the second one finds what it stored.
  *
  * Calls go over several connections, where a later one may overtake an earlier one: `begin` of a run waits for its admission.

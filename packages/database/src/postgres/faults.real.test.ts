@@ -15,11 +15,11 @@ const { server, database, open } = postgresOfFile();
 
 /** A network between client and server that can fail in chosen ways. */
 class Network {
-  /** Cuts the connection after the server has answered the next COMMIT, and keeps the answer. */
-  loseNextCommit = false;
+  /** Cuts the connection after the server has answered the next message with this text, and keeps the answer. */
+  loseNext: string | null = null;
   /** Passes nothing on, and closes nothing. */
   silent = false;
-  commitsLost = 0;
+  answersLost = 0;
   readonly #sockets = new Set<Socket>();
   readonly #server: Server;
 
@@ -38,8 +38,8 @@ class Network {
       }
       near.on('data', (data) => {
         if (this.silent) return;
-        if (this.loseNextCommit && data.includes('commit\0')) {
-          this.loseNextCommit = false;
+        if (this.loseNext !== null && data.includes(this.loseNext)) {
+          this.loseNext = null;
           losing = true;
         }
         far.write(data);
@@ -47,7 +47,7 @@ class Network {
       far.on('data', (data) => {
         if (this.silent) return;
         if (losing) {
-          this.commitsLost += 1;
+          this.answersLost += 1;
           near.destroy();
         } else near.write(data);
       });
@@ -199,15 +199,15 @@ describe('Postgres that fails', () => {
       const s = sceneOf(stores);
       const input = s.admission({ idempotencyKey: 'key' });
       const lost = async (call: () => Promise<unknown>): Promise<void> => {
-        between.loseNextCommit = true;
+        between.loseNext = 'commit\0';
         await expect(call()).rejects.toMatchObject({
           code: 'store_unavailable',
           retryable: true,
           message: expect.stringContaining('unknown'),
         });
       };
-      // An admission finds out by itself what became of it.
-      between.loseNextCommit = true;
+      // An admission is one statement, and finds out by itself what became of it.
+      between.loseNext = 'insert into runs';
       expect(await stores.runs.admit(input)).toMatchObject({ outcome: 'admitted', run: { runId: input.runId } });
       expect(await stores.runs.admit(input)).toMatchObject({ outcome: 'reused', run: { runId: input.runId } });
       const fence = { runId: input.runId, token: input.token };
@@ -219,7 +219,7 @@ describe('Postgres that fails', () => {
       await lost(() => s.finalize(fence, 'success'));
       expect(await s.finalize(fence, 'success')).toMatchObject({ outcome: 'terminal', run: { status: 'success' } });
       expect(await s.history()).toEqual(['run-1 pending 0', 'run-1 running 1', 'run-1 "x"', 'run-1 success end 1']);
-      expect(between.commitsLost).toBe(4);
+      expect(between.answersLost).toBe(4);
     },
   );
 

@@ -79,7 +79,6 @@ export async function runScript<I, O>(
   const appended = new Map<string, number>();
   const tx = transaction(client, statements, appended);
   if (script.trip === 'alone') return { value: await runAlone(script, tx, input), appended };
-  if (script.trip === 'together') return { value: await runTogether(client, script, tx, input), appended };
   const begun = client.query(script.mode === 'read' ? BEGIN_READ : BEGIN_WRITE);
   // Looked at below, also when the script fails first.
   begun.catch(() => {});
@@ -113,23 +112,6 @@ async function runAlone<I, O>(script: Script<I, O>, tx: Tx, input: I): Promise<O
     if (script.mode === 'read') throw new Undone(error, true);
     throw unknownOutcome(error);
   }
-}
-
-/** Everything is on its way before the first answer is here, COMMIT included. */
-async function runTogether<I, O>(client: ClientBase, script: Script<I, O>, tx: Tx, input: I): Promise<O> {
-  const begun = client.query(BEGIN_WRITE);
-  const running = script.run(tx, input);
-  const ended = client.query('commit');
-  const [begin, value, end] = await Promise.allSettled([begun, running, ended]);
-  if (end.status === 'rejected') {
-    if (isConnectionLost(end.reason)) throw unknownOutcome(end.reason);
-    throw new Undone(end.reason, !(await rolledBack(client)));
-  }
-  const stored = end.value.command !== 'ROLLBACK';
-  if (begin.status === 'rejected') throw unknownOutcome(begin.reason);
-  if (value.status === 'fulfilled' && stored) return value.value;
-  const reason = value.status === 'rejected' ? value.reason : overlooked();
-  throw stored ? reason : new Undone(reason, false);
 }
 
 /** Runs a script inside the caller's transaction. */

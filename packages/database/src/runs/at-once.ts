@@ -11,7 +11,6 @@ import { sql } from 'kysely';
 import { defineScript, defineStatement } from '../executor.ts';
 import { keyBytes } from '../log/append.ts';
 import { compactFact } from '../log/compact.ts';
-import { lockAdmissions } from './locks.ts';
 import { toCancelAction } from './rows.ts';
 
 type Params = Pick<
@@ -39,10 +38,12 @@ type Params = Pick<
 
 /**
  * The admission of a run to a thread that nothing has: the row with its details and lease, the fact that reports it, the thread. No row
- * = something stands against it, and nothing was changed. What should be there and is not (a thread of somebody else that was made
- * in between, a fact of the same name) divides by zero: then all of it is undone.
+ * = something stands against it, and nothing was changed.
  *
- * Asked behind the lock of admissions. So nothing new can get the thread, and what had it can only have let go.
+ * It decides by what was there when it began, without a lock. What can come in between is another admission, and each one leaves a
+ * fact: the thread's counter, which is locked when it is raised, is then not the next one. That divides by zero, and all of it is
+ * undone; so does a thread of somebody else that was made in between. An admission that comes later meets the unique index of
+ * active runs. What has the thread can otherwise only let go.
  */
 const admitToFree = defineStatement((db, p: Params) => {
   const query = sql<{ head: number }>`
@@ -91,14 +92,18 @@ const admitToFree = defineStatement((db, p: Params) => {
         where threads.user_id = excluded.user_id
       returning 1
     )
-    select head, 1 / ((select count(*) from fact) * (select count(*) from thread)) as whole from numbered`;
+    select head, 1 / (
+      (select count(*) from fact) * (select count(*) from thread)
+      * case when head = 1 + coalesce((select head from thread_keys where thread_id = ${p.threadId}), 0) then 1 else 0 end
+    ) as whole
+    from numbered`;
   return { compile: () => query.compile(db) };
 });
 
 /** What the server says when the statement above finds less than it expects. */
 export const UNEXPECTED = '22012';
 
-/** As `runs.admit`, in one way over the network, on Postgres; null = the thread is not simply free, ask `runs.admit`. */
+/** As `runs.admit`, in one statement, on Postgres; null = the thread is not simply free, ask `runs.admit`. */
 export const admitAtOnce = defineScript(
   'runs.admitAtOnce',
   'durable',
@@ -106,17 +111,14 @@ export const admitAtOnce = defineScript(
     const { runId, threadId, userId, now } = input;
     const request = JSON.stringify(input.request);
     const metadata = JSON.stringify(input.metadata);
-    const [, row] = await Promise.all([
-      tx.first(lockAdmissions, { threadId }),
-      tx.first(admitToFree, {
-        ...input,
-        createThread: input.createThread ? 1 : 0,
-        request,
-        metadata,
-        hash: keyBytes(factKey.run(runId, 0, 'pending')),
-        fact: compactFact({ kind: 'run', status: 'pending', attempt: 0, terminal: false }),
-      }),
-    ]);
+    const row = await tx.first(admitToFree, {
+      ...input,
+      createThread: input.createThread ? 1 : 0,
+      request,
+      metadata,
+      hash: keyBytes(factKey.run(runId, 0, 'pending')),
+      fact: compactFact({ kind: 'run', status: 'pending', attempt: 0, terminal: false }),
+    });
     if (row === undefined) return null;
     tx.appended(threadId, row.head);
     return {
@@ -154,7 +156,7 @@ export const admitAtOnce = defineScript(
       },
     };
   },
-  'together',
+  'alone',
 );
 
 /**
