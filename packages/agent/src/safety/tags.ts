@@ -53,6 +53,9 @@ export const AUTHORITY_TAGS: readonly string[] = [
   'skills_read',
 ];
 
+/** Elements that stand inside of a block of the list and mean nothing without it; as tags of their own they are ordinary data. */
+export const INNER_TAGS: readonly string[] = ['skill', 'name', 'description', 'location'];
+
 export const BEGIN_INPUT = '--- BEGIN USER INPUT ---';
 export const END_INPUT = '--- END USER INPUT ---';
 

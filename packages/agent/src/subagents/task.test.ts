@@ -131,7 +131,16 @@ test(
       offered.find((names) => names.includes('grep') && !names.includes('task')),
       offered.find((names) => names.length === 5),
     ];
-    expect(general?.toSorted()).toEqual(['bash', 'glob', 'grep', 'ls', 'read_file', 'str_replace', 'write_file']);
+    expect(general?.toSorted()).toEqual([
+      'bash',
+      'glob',
+      'grep',
+      'list_uploaded_files',
+      'ls',
+      'read_file',
+      'str_replace',
+      'write_file',
+    ]);
     expect(shell?.toSorted()).toEqual(['bash', 'ls', 'read_file', 'str_replace', 'write_file']);
     expect(offered.some((names) => names.includes('task') && names.includes('present_files'))).toBe(true);
     // The nested call was answered as that of an unknown tool, and started nothing.
