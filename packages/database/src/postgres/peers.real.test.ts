@@ -133,6 +133,27 @@ describe('instances beside each other on Postgres', () => {
     expect(await s.a.runs.get(run.runId)).toMatchObject({ status: 'running', owner: 'peer' });
   });
 
+  test('an admission that decided by old news is decided anew', verifies('RA-02', 'RA-10'), async () => {
+    const s = await scene();
+    await s.ended('success');
+    // Another run is admitted and replaced meanwhile, and is not over: no index of active runs tells of it.
+    const meanwhile = await peer(
+      `insert into runs (run_id, thread_id, user_id, kind, status, owner, token, attempt, acknowledged, input_tokens, output_tokens,
+         total_tokens, model_calls, created_at, updated_at)
+       values ('late', 'thread', 'user', 'run', 'interrupted', 'owner-a', 'token', 1, 0, 0, 0, 0, 0, 0, 0)`,
+      `insert into run_details (run_id, assistant_id, multitask_strategy, on_disconnect, crash_policy, payload_hash, request, metadata)
+       values ('late', 'agent', 'reject', 'continue', 'resume', 'hash', '{}', '{}')`,
+      "update thread_keys set head = head + 1 where thread_id = 'thread'",
+    );
+    const admission = s.b.runs.admit(s.admission());
+    await waitForLock(1);
+    await meanwhile.query('commit');
+    expect(await admission).toMatchObject({ outcome: 'conflict', reason: 'busy', active: { runId: 'late' } });
+    expect(await server().query(url, "select 1 from runs where thread_id = 'thread' and status = 'pending'")).toEqual(
+      [],
+    );
+  });
+
   test(
     'keys that two threads use at once give one run, and the other is told',
     verifies('RA-12', 'RA-15', 'RA-16'),
