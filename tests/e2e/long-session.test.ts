@@ -32,9 +32,6 @@ const todos = (done: boolean) =>
 const reached = (text: string): number =>
   Math.max(-1, ...[...text.matchAll(/step (\d+)\b/g)].map((match) => Number(match[1])));
 
-/** When each step of the lead agent was asked for. */
-const times = new Map<number, number>();
-
 const script: Script = (request): Turn => {
   const first = request.messages[0]?.text ?? '';
   if (request.tools.length === 0 && first.startsWith('Write down what must not be forgotten'))
@@ -62,7 +59,6 @@ function lead(request: ScriptRequest): Turn {
     ),
   );
   const last = since.findLast((message) => message.role === 'assistant')?.toolCalls[0];
-  times.set(step, performance.now());
   const note = request.messages.at(-1);
   if (note?.role === 'user' && note.text.includes('open items')) return { toolCalls: [todos(true)] };
   if (last === undefined && step < phase.from) return { text: 'I plan first.', toolCalls: [todos(false)] };
@@ -95,6 +91,7 @@ async function sizeOf(folder: string): Promise<number> {
 
 interface Fact {
   readonly seq: number;
+  readonly run_id: string | null;
   readonly content: { readonly kind: string; readonly data?: { readonly type?: string }; readonly message?: unknown };
 }
 
@@ -140,6 +137,7 @@ test(
       const requests = provider.requests();
       expect(requests.map(({ refused }) => refused).filter((reason) => reason !== null)).toEqual([]);
       let seen = 0;
+      const sizes: [number[], number[]] = [[], []];
       let phase: string = PHASES[0].text;
       for (const { body } of requests) {
         const text = JSON.stringify(body);
@@ -147,7 +145,7 @@ test(
         if (text.includes('Write down what must not be forgotten') || text.includes('sub-agent \\"')) continue;
         if (text.includes(PHASES[1].text)) phase = PHASES[1].text;
         expect(text).toContain(phase);
-        expect(text.length).toBeLessThan(400_000);
+        sizes[phase === PHASES[0].text ? 0 : 1].push(text.length);
         seen++;
       }
       expect(seen).toBeGreaterThan(300);
@@ -177,19 +175,10 @@ test(
       const database = await sizeOf(join(project.folder, '.reindeer', 'data'));
       expect(database / payload).toBeLessThan(6);
 
-      const gaps = (from: number, to: number): number => {
-        const found: number[] = [];
-        for (let step = from; step < to; step++) {
-          const [here, next] = [times.get(step), times.get(step + 1)];
-          if (here !== undefined && next !== undefined && next > here) found.push(next - here);
-        }
-        return found.sort((left, right) => left - right)[Math.floor(found.length / 2)] ?? 0;
-      };
-      // The alarm of the budgets; other work on the machine counts on both sides.
-      expect(gaps(250, 295) / gaps(15, 60)).toBeLessThan(3);
-      console.log(
-        `long session: ${seen} requests, payload ${payload}, database ${database}, step ${gaps(15, 60).toFixed(1)} ms early, ${gaps(250, 295).toFixed(1)} ms late`,
-      );
+      // What a step costs does not grow with the session: neither what is sent nor what is stored. (Its CPU is measured, not tested.)
+      expect(Math.max(...sizes[1])).toBeLessThan(1.5 * Math.max(...sizes[0]));
+      const stored = (run: string) => facts.filter(({ run_id: id }) => id === run).length;
+      expect(stored(second.run_id)).toBeLessThan(1.3 * stored(first.run_id));
     } finally {
       await server.process.end();
       await provider.close();
