@@ -1,5 +1,6 @@
 import type { MemoryDatabase } from '@reindeer/database';
-import type { CheckpointStore, RunStore, Stores, Surroundings, ToolJournal } from '@reindeer/protocol';
+import type { CheckpointStore, Log, RunStore, Stores, Surroundings, ToolJournal } from '@reindeer/protocol';
+import { DEFAULT_SETTINGS } from '@reindeer/runtime';
 import type { SeededRandom } from '@reindeer/testkit';
 import type { Mutant } from '../frame/world.ts';
 
@@ -27,6 +28,21 @@ const withJournal = (stores: Stores, part: (journal: ToolJournal) => Partial<Too
   ...stores,
   journal: { ...bound(stores.journal, JOURNAL_METHODS), ...part(stores.journal) },
 });
+
+type Finalized = Awaited<ReturnType<RunStore['finalize']>>;
+
+const withLog = (stores: Stores, part: (log: Log) => Partial<Log>): Stores => ({
+  ...stores,
+  log: { ...bound(stores.log, LOG_METHODS), ...part(stores.log) },
+});
+const LOG_METHODS = [
+  'epoch',
+  'firstSeq',
+  'append',
+  'read',
+  'messages',
+  'onAppend',
+] as const satisfies readonly (keyof Log)[];
 
 const RUN_METHODS = [
   'admit',
@@ -387,5 +403,231 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
         },
       },
     }),
+  },
+  {
+    name: 'reader-skips-what-follows-its-place',
+    breaks: 'L2',
+    near: (stores) =>
+      withLog(stores, (log) => ({
+        read: (input) => log.read({ ...input, afterSeq: input.runId === null ? input.afterSeq : input.afterSeq + 1 }),
+      })),
+  },
+  {
+    name: 'every-process-counts-facts-anew',
+    breaks: 'L2',
+    near: (stores, { random }) => {
+      const own = random.uuid().slice(0, 12);
+      return withLog(stores, () => ({ epoch: async () => own }));
+    },
+  },
+  {
+    name: 'reader-trusts-hints',
+    breaks: 'L2',
+    // Without a look at the log now and then a lost hint is a lost fact.
+    around: (surroundings) => {
+      const { clock } = surroundings;
+      const polls = new Set([DEFAULT_SETTINGS.pollRemoteMs, DEFAULT_SETTINGS.pollLocalMs]);
+      return {
+        ...surroundings,
+        clock: {
+          now: () => clock.now(),
+          monotonic: () => clock.monotonic(),
+          sleep: (milliseconds, signal) => clock.sleep(polls.has(milliseconds) ? 1e9 : milliseconds, signal),
+        },
+      };
+    },
+  },
+  {
+    name: 'keys-kept-in-memory',
+    breaks: 'S7',
+    near: (stores) => {
+      const known = new Set<string>();
+      return withRuns(stores, (runs) => ({
+        admit: async (input) => {
+          const { idempotencyKey: key } = input;
+          const answer = await runs.admit({ ...input, idempotencyKey: key !== null && known.has(key) ? key : null });
+          if (key !== null) known.add(key);
+          return answer;
+        },
+      }));
+    },
+  },
+  {
+    name: 'leases-kept-in-memory',
+    breaks: 'RL-04',
+    near: (stores) =>
+      withRuns(stores, () => ({
+        renew: async ({ holders }) =>
+          new Map(
+            holders.map(({ runId, expiresAt }) => [
+              runId,
+              { outcome: 'renewed' as const, expiresAt, cancelAction: null },
+            ]),
+          ),
+      })),
+  },
+  {
+    name: 'end-kept-in-memory',
+    breaks: 'S17',
+    near: (stores, { database }) =>
+      withRuns(stores, (runs) => ({
+        // The terminal write is acknowledged before it is stored; the store may never hear of it.
+        finalize: async (input): Promise<Finalized> => {
+          const row = database.held(input.fence);
+          if (row === null) return runs.finalize(input);
+          void runs.finalize(input).catch(() => undefined);
+          return {
+            outcome: 'finalized',
+            run: { ...row.run, status: input.status, acknowledged: true },
+            waiting: false,
+          };
+        },
+      })),
+  },
+  {
+    name: 'end-of-another-taken-for-ours',
+    breaks: 'S17',
+    near: (stores) =>
+      withRuns(stores, (runs) => ({
+        finalize: async (input): Promise<Finalized> => {
+          const answer = await runs.finalize(input);
+          return answer.outcome === 'terminal' ? { outcome: 'finalized', run: answer.run, waiting: false } : answer;
+        },
+      })),
+  },
+  {
+    name: 'cancel-over-an-end',
+    breaks: 'S3',
+    far: (stores, { database }) =>
+      withRuns(stores, (runs) => ({
+        requestCancel: async (input) => {
+          const row = database.runs.get(input.runId);
+          if (row?.run.acknowledged === true) row.run = { ...row.run, cancelAction: input.action };
+          return runs.requestCancel(input);
+        },
+      })),
+  },
+  {
+    name: 'journal-unfenced',
+    breaks: 'S2',
+    far: (stores, { database }) =>
+      withJournal(stores, (journal) => ({
+        begin: (input) => {
+          const token = database.runs.get(input.fence.runId)?.token ?? input.fence.token;
+          return journal.begin({ ...input, fence: { ...input.fence, token } });
+        },
+      })),
+  },
+  // The guards of seed 003, one by one.
+  {
+    name: 'replacement-without-proof',
+    breaks: 'S4',
+    far: (stores, { database }) =>
+      withRuns(stores, (runs) => ({
+        // The replaced run learns of it, but its row does not say so.
+        admit: async (input) => {
+          const answer = await runs.admit(input);
+          for (const { runId } of answer.outcome === 'admitted' ? answer.superseded : []) {
+            const row = database.runs.get(runId);
+            if (row !== undefined) row.run = { ...row.run, status: 'running' };
+          }
+          return answer;
+        },
+      })),
+  },
+  {
+    name: 'superseded-loses-its-authority',
+    breaks: 'S16',
+    far: (stores) =>
+      withRuns(stores, (runs) => ({
+        renew: async (input) =>
+          new Map(
+            [
+              ...(await runs.renew({
+                ...input,
+                holders: input.holders.map((holder) => ({ ...holder, allowInterrupted: false })),
+              })),
+            ].map(([runId, answer]) => [
+              runId,
+              answer.outcome === 'interrupted' ? { outcome: 'lost' as const } : answer,
+            ]),
+          ),
+      })),
+  },
+  {
+    name: 'superseded-is-not-renewed',
+    breaks: 'S16',
+    near: (stores) =>
+      withRuns(stores, (runs) => ({
+        renew: (input) =>
+          runs.renew({ ...input, holders: input.holders.map((holder) => ({ ...holder, allowInterrupted: false })) }),
+      })),
+  },
+  {
+    name: 'superseded-is-acknowledged-at-once',
+    breaks: 'S3',
+    far: (stores, { database }) =>
+      withRuns(stores, (runs) => ({
+        admit: async (input) => {
+          const answer = await runs.admit(input);
+          for (const { runId } of answer.outcome === 'admitted' ? answer.superseded : []) {
+            const row = database.runs.get(runId);
+            if (row !== undefined) row.run = { ...row.run, acknowledged: true };
+          }
+          return answer;
+        },
+      })),
+  },
+  {
+    name: 'fenced-holder-rolls-back',
+    breaks: 'S2',
+    far: (stores, { database }) => ({
+      ...stores,
+      checkpoints: {
+        ...bound(stores.checkpoints, CHECKPOINT_METHODS),
+        rollback: (input) => {
+          const token = database.runs.get(input.fence.runId)?.token ?? input.fence.token;
+          return stores.checkpoints.rollback({ ...input, fence: { ...input.fence, token } });
+        },
+      },
+    }),
+  },
+  {
+    name: 'rollback-restores-nothing',
+    breaks: 'S8',
+    far: (stores) => ({
+      ...stores,
+      checkpoints: { ...bound(stores.checkpoints, CHECKPOINT_METHODS), rollback: async () => ({ outcome: 'ok' }) },
+    }),
+  },
+  {
+    name: 'rollback-outlasts-its-lease',
+    breaks: 'S16',
+    // Nothing is renewed while a rollback or a terminal write is under way.
+    near: (stores) => {
+      const ending = new Set<string>();
+      const during = async <T>(runId: string, work: Promise<T>): Promise<T> => {
+        ending.add(runId);
+        return work;
+      };
+      const withRollback: Stores = {
+        ...stores,
+        checkpoints: {
+          ...bound(stores.checkpoints, CHECKPOINT_METHODS),
+          rollback: (input) => during(input.fence.runId, stores.checkpoints.rollback(input)),
+        },
+      };
+      return withRuns(withRollback, (runs) => ({
+        finalize: (input) => during(input.fence.runId, runs.finalize(input)),
+        renew: async (input) => {
+          const kept = input.holders.filter(({ runId }) => ending.has(runId));
+          const asked = input.holders.filter(({ runId }) => !ending.has(runId));
+          const answers = new Map(asked.length === 0 ? [] : await runs.renew({ ...input, holders: asked }));
+          for (const { runId, expiresAt } of kept)
+            answers.set(runId, { outcome: 'renewed', expiresAt, cancelAction: null });
+          return answers;
+        },
+      }));
+    },
   },
 ];

@@ -151,7 +151,8 @@ export class SimulatedProcess {
         `${incarnation.name} renewed or claimed ${incarnation.beats - beats} times after its stop`,
       );
     const timers = incarnation.sleepingSince(since);
-    if (timers > 0 && !incarnation.pausedSince(since))
+    // A reader that waits for a slow answer leaves with it.
+    if (timers > 0 && !incarnation.pausedSince(since) && this.#hinderedUntil < since)
       chronicle.broken('L4', `${incarnation.name} has ${timers} timers of before its stop long after it`);
   }
 

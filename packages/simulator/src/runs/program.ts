@@ -18,8 +18,11 @@ export interface Program {
   readonly failsAfter: number | null;
 }
 
+/** A tool that does not listen may work for longer than a lease, and nearly as long as its holder waits for it. */
+const STUBBORN = 28_000;
+
 /** The longest that a program may take by itself, in milliseconds. */
-export const LONGEST = 8 * (2_000 + 2_500);
+export const LONGEST = 8 * (2_000 + 2_500) + STUBBORN;
 
 export function randomProgram(random: SeededRandom): Program {
   // Most runs are short; some outlive their lease several times.
@@ -38,6 +41,11 @@ export function randomProgram(random: SeededRandom): Program {
       ),
     }),
   );
+  const [first, ...others] = steps;
+  if (first !== undefined && random.chance(0.08)) {
+    const tool = { repeatable: random.chance(0.4), duration: STUBBORN / 2 + random.below(STUBBORN / 2) };
+    steps.splice(0, steps.length, { ...first, tools: [tool] }, ...others);
+  }
   return { steps, failsAfter: random.chance(0.08) ? random.below(steps.length) : null };
 }
 
