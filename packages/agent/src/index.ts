@@ -8,7 +8,7 @@ export {
   type CompactionRequest,
   compactHistory,
 } from './context/manual-compaction.ts';
-export type { MemorySource } from './context/memory-port.ts';
+export type { MemoryCapture, MemorySource } from './context/memory-port.ts';
 export { DEFAULT_SUMMARIZATION, type SummarizationSettings } from './context/summarization.ts';
 export { Documents, type DocumentsOptions } from './documents/documents.ts';
 export { CONVERTIBLE, type Converted } from './documents/jobs.ts';
@@ -31,6 +31,9 @@ export { AttemptScope, scopeOf } from './loop/scope.ts';
 export { threadChannels } from './loop/thread-channels.ts';
 export { type McpCatalog, McpServers, type McpServersOptions, type ServerStatus } from './mcp/servers.ts';
 export { type McpOrigin, originOf } from './mcp/tool.ts';
+export { type FlushReport, Learner, type LearnerStatus } from './memory/learner.ts';
+export { type FactInput, Memory, type MemoryImport, type MemoryOwner } from './memory/service.ts';
+export { DEFAULT_MEMORY, MAX_FACT, type MemorySettings } from './memory/settings.ts';
 export { DEFAULT_CIRCUIT_BREAKER } from './middleware/circuit-breaker.ts';
 export type { FormField, HumanInputRequest } from './middleware/clarification-form.ts';
 export { SAFETY_DETECTORS } from './middleware/finish-reason.ts';

@@ -103,6 +103,8 @@ export interface MemoryChange {
   /** No statements = the section goes. */
   readonly sections: Readonly<Partial<Record<MemorySectionName, readonly MemoryStatement[]>>>;
   readonly audit: readonly MemoryAudit[];
+  /** A change that leaves the agent with more facts than before and more than this is a conflict; null = no limit. */
+  readonly maxFacts: number | null;
 }
 
 export type MemoryChanged =

@@ -14,7 +14,8 @@ import {
 import { SharedLeases } from '@reindeer/sandbox';
 import { batchTools } from '../batches/batch-tools.ts';
 import { createItemAgent } from '../batches/item-graph.ts';
-import type { MemorySource } from '../context/memory-port.ts';
+import type { MemoryCapture, MemorySource } from '../context/memory-port.ts';
+import type { SummarizationSettings } from '../context/summarization.ts';
 import { goalMiddleware } from '../goals/goal-middleware.ts';
 import type { HistoryLimits } from '../history/canonicalise.ts';
 import { agentGraph } from '../loop/attempt-graph.ts';
@@ -28,6 +29,7 @@ import type { McpCatalog } from '../mcp/servers.ts';
 import { approvalMiddleware } from '../middleware/approval.ts';
 import { clarificationMiddleware } from '../middleware/clarification.ts';
 import { DEFAULT_LLM_CALL, type LlmCallSettings } from '../middleware/llm-errors.ts';
+import { memoryCaptureMiddleware } from '../middleware/memory-capture.ts';
 import { checkOrder } from '../middleware/order.ts';
 import { threadDataMiddleware } from '../middleware/thread-data.ts';
 import { DEFAULT_TITLE_SETTINGS, type TitleSettings, titleMiddleware } from '../middleware/title.ts';
@@ -98,6 +100,8 @@ export interface LeadAgentOptions {
   readonly toolSearch?: ToolSearchSettings;
   /** What is remembered of the user; absent = nothing. */
   readonly memory?: MemorySource;
+  /** Notes conversations, so that something may be learned from them; absent = nothing is. Never those of sub-agents. */
+  readonly capture?: MemoryCapture;
   readonly surroundings: Surroundings;
   readonly settings?: Partial<LeadAgentSettings>;
 }
@@ -333,10 +337,23 @@ const pathStyleOf = (sandboxes: SandboxProvider): 'virtual' | 'relative' =>
   sandboxes.report().provider === 'local' ? 'relative' : 'virtual';
 
 function guardsOf(options: LeadAgentOptions): Safeguards {
-  const { memory, surroundings, sandboxes } = options;
+  const { memory, capture, surroundings, sandboxes } = options;
   const settings = settingsOf(options);
+  const { agentName } = settings;
+  const { summarization } = settings.safeguards;
+  // Here and not in the settings: sub-agents have those too, and nothing is learned from what an agent tells them.
+  const beforeCompaction: SummarizationSettings['beforeCompaction'] =
+    capture === undefined
+      ? summarization.beforeCompaction
+      : async (input) => {
+          await summarization.beforeCompaction?.(input);
+          await capture.capture({ ...input, agentName, leaving: true });
+        };
   return safeguards({
-    settings: settings.safeguards,
+    settings: {
+      ...settings.safeguards,
+      summarization: { ...summarization, ...(beforeCompaction === undefined ? {} : { beforeCompaction }) },
+    },
     llmCall: settings.llmCall,
     agentName: settings.agentName,
     pathStyle: pathStyleOf(sandboxes),
@@ -374,6 +391,9 @@ export function leadChain(
     ...more,
     ...(options.middleware ?? []),
     todosMiddleware(),
+    ...(options.capture === undefined
+      ? []
+      : [memoryCaptureMiddleware(options.capture, settings.agentName, surroundings)]),
     titleMiddleware(settings.title, surroundings),
     goalMiddleware({ surroundings, evaluator: (scope) => helperModel(optionsOf(scope.attempt)) }),
     tokenBudgetMiddleware(settings.safeguards.tokenBudget),

@@ -13,6 +13,7 @@ import { GUARDRAIL } from './guardrail.ts';
 import { INPUT_SANITIZING } from './input-sanitizing.ts';
 import { LLM_ERRORS } from './llm-errors.ts';
 import { LOOP_DETECTION } from './loop-detection.ts';
+import { MEMORY_CAPTURE } from './memory-capture.ts';
 import { READ_BEFORE_WRITE } from './read-before-write.ts';
 import { SANDBOX } from './sandbox.ts';
 import { TERMINAL_RESPONSE } from './terminal-response.ts';
@@ -106,6 +107,11 @@ export const ORDER_RULES: readonly OrderRule[] = [
     before: SANDBOX,
     after: GOAL,
     reason: 'a goal that goes on keeps the sandbox of the run',
+  },
+  {
+    before: MEMORY_CAPTURE,
+    after: GOAL,
+    reason: 'a conversation is noted when its turn has ended',
   },
   {
     before: TITLE,

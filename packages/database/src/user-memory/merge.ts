@@ -61,9 +61,13 @@ export function conversationOf(
   };
 }
 
-/** Is what the change builds on as it was? Revision 0 = there is none. */
+/** Is what the change builds on as it was, and is there room? Revision 0 = there is none. */
 export function isAsSeen(change: MemoryChange, now: Pick<MemoryDocument, 'facts' | 'sections'>): boolean {
   const facts = new Map(now.facts.map((fact) => [fact.id, fact.revision]));
+  const after = new Set(facts.keys());
+  for (const id of change.remove) after.delete(id);
+  for (const { id } of change.put) after.add(id);
+  if (change.maxFacts !== null && after.size > change.maxFacts && after.size > facts.size) return false;
   return (
     Object.entries(change.seen.facts).every(([id, revision]) => (facts.get(id) ?? 0) === revision) &&
     Object.entries(change.seen.sections).every(

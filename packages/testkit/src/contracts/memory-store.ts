@@ -34,6 +34,7 @@ export const memoryChange = (part: Partial<MemoryChange> = {}): MemoryChange => 
   remove: [],
   sections: {},
   audit: [],
+  maxFacts: null,
   ...part,
 });
 
@@ -199,6 +200,21 @@ export function memoryStoreContract(name: string, factory: StoresFactory): void 
         ),
       );
       expect(answers.map((answer) => answer.outcome).sort()).toEqual(['duplicate', 'duplicate', 'ok']);
+    });
+
+    test('no more facts than there may be, however many are added at once', verifies('MEM-4c'), async () => {
+      const s = await scene();
+      const add = (id: string, remove: string[] = [], maxFacts = 2) =>
+        s.a.memory.change({ ...own, change: memoryChange({ put: [memoryFact(id)], remove, maxFacts }), now: T0 });
+      expect((await add('one')).outcome).toBe('ok');
+      expect((await Promise.all([add('two'), add('three')])).map(({ outcome }) => outcome).sort()).toEqual([
+        'conflict',
+        'ok',
+      ]);
+      expect(await factsOf(s.a.memory)).toHaveLength(2);
+      expect((await add('four', ['one'])).outcome).toBe('ok');
+      // A limit that was lowered stands in the way of no other change.
+      expect((await add('four', [], 1)).outcome).toBe('ok');
     });
 
     test('the list of what went is bounded and says nothing of the content', async () => {
