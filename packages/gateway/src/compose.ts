@@ -11,7 +11,7 @@ import {
   type ThreadService,
 } from '@reindeer/protocol';
 import { createRuntime, LocalBatchService, type Runtime } from '@reindeer/runtime';
-import type { createContainerProvider } from '@reindeer/sandbox';
+import { type createContainerProvider, WorkspaceChangeWatch } from '@reindeer/sandbox';
 import { accessToken, startUrl } from './access.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
@@ -200,9 +200,13 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       beatMs: settings.runs.leaseMs / 3,
       maxRecursionLimit: settings.maxRecursionLimit,
       runTimeoutMs: settings.runs.timeoutMs,
+      requirePresented: settings.workspaceChanges.requirePresented,
       ...(settings.runs.maxActive === null ? {} : { maxActiveRuns: settings.runs.maxActive }),
       ...(settings.runs.maxQueued === null ? {} : { maxQueuedRuns: settings.runs.maxQueued }),
     },
+    ...(settings.workspaceChanges.enabled
+      ? { workspaces: new WorkspaceChangeWatch({ files: (thread) => provider.files(thread), logger }) }
+      : {}),
     hooks: {
       // Only runs that were admitted: one that is refused starts nothing.
       onAdmitted: (run) => {

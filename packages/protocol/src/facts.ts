@@ -1,3 +1,4 @@
+import type { DeliveryReceipt, WorkspaceChanges } from './delivery.ts';
 import type { Json, JsonObject } from './json.ts';
 import type { RunStatus } from './run.ts';
 
@@ -78,6 +79,12 @@ export type FactBody =
   | { readonly kind: 'interrupt'; readonly ns: string; readonly interrupts: Json }
   /** An event on the `custom` mode. */
   | { readonly kind: 'custom'; readonly ns: string; readonly data: Json }
+  /** What the thread's files were when the run first touched them; kept for the comparison at its end, also over a crash (FILE-4). */
+  | { readonly kind: 'workspace-before'; readonly snapshot: Json }
+  /** What the run did to the thread's files; only where it did something. */
+  | { readonly kind: 'workspace-changes'; readonly changes: WorkspaceChanges }
+  /** Exactly one per run, right before its terminal fact and in the same transaction (RT-02, RT-03). null: `NO_DELIVERY`. */
+  | { readonly kind: 'delivery'; readonly receipt: DeliveryReceipt | null }
   /** A frame of a mode that has no projection of its own (`debug`, `tasks`), only when the run asked for it. */
   | { readonly kind: 'frame'; readonly ns: string; readonly mode: string; readonly data: Json };
 
@@ -93,6 +100,8 @@ export interface NewFact {
 export const factKey = {
   run: (runId: string, attempt: number, status: RunStatus) => `run:${runId}:${attempt}:${status}`,
   terminal: (runId: string) => `end:${runId}`,
+  delivery: (runId: string) => `delivery:${runId}`,
+  workspace: (runId: string, when: 'before' | 'changes') => `workspace:${runId}:${when}`,
   /** With the checkpoint by which it entered, a message that comes back after its removal or a rollback is news again. */
   message: (ns: string, messageId: string, hash: string, checkpointId?: string) =>
     `message:${ns}:${messageId}:${hash}${checkpointId === undefined ? '' : `:${checkpointId}`}`,

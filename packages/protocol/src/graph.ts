@@ -1,6 +1,6 @@
 import type { ToolOutcome, WireMessage } from './facts.ts';
 import type { Json, JsonObject } from './json.ts';
-import type { Run, TokenUsage } from './run.ts';
+import type { Run, TokenUsage, UsageCaller } from './run.ts';
 import type { JournalBegin, Packed } from './stores.ts';
 
 /** How the runtime runs a graph without knowing what is inside. The shapes are those of a compiled LangGraph graph. */
@@ -83,10 +83,23 @@ export interface AttemptContext {
    * attempt reports again is no news.
    */
   emit(data: Json, ns?: readonly string[], key?: string): void;
+  /**
+   * The graph is about to touch the files of the run's thread: notes what they are, once per run. Resolves when that is durable;
+   * rejects only when the run has to stop. Absent where nobody compares.
+   */
+  touchFiles?(): Promise<void>;
   /** Which node produced the writes of a task; called by a node before it returns, so that `update` facts name it. */
   nameTask(taskId: string, node: string): void;
   /** Adds to the run's counters. */
-  countUsage(usage: { readonly inputTokens: number; readonly outputTokens: number; readonly model: string }): void;
+  countUsage(usage: {
+    readonly inputTokens: number;
+    readonly outputTokens: number;
+    readonly model: string;
+    /** Who asked the model; default the lead agent (OBS-1). */
+    readonly caller?: UsageCaller;
+    /** An id of what was counted: the same one counts once (RE-09). */
+    readonly source?: string;
+  }): void;
   /** The run's counters so far: what was counted here, for the run and its sub-agents, and what its row says of earlier attempts. */
   usage(): TokenUsage;
   /** Why the run ends early, e.g. `loop_capped`. The first reason stays. */

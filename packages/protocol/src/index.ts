@@ -2,6 +2,7 @@ export * from './batch.ts';
 export * from './batch-machine.ts';
 export * from './batch-service.ts';
 export * from './cursor.ts';
+export * from './delivery.ts';
 export * from './errors.ts';
 export * from './facts.ts';
 export * from './graph.ts';

@@ -56,6 +56,16 @@ export interface TokenUsage {
   readonly outputTokens: number;
   readonly totalTokens: number;
   readonly modelCalls: number;
+  /** Who used what, as far as it is known; absent where nothing was counted. */
+  readonly by?: UsageShares;
+}
+export type UsageCaller = 'lead_agent' | 'subagent' | 'middleware';
+export interface UsageShares {
+  /** Tokens by the provider's name of the model. At most 32 models; the rest counts for `other`. */
+  readonly models: Readonly<
+    Record<string, { readonly inputTokens: number; readonly outputTokens: number; readonly calls: number }>
+  >;
+  readonly callers: Readonly<Partial<Record<UsageCaller, number>>>;
 }
 export const NO_USAGE: TokenUsage = { inputTokens: 0, outputTokens: 0, totalTokens: 0, modelCalls: 0 };
 

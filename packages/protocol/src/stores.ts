@@ -1,4 +1,5 @@
 import type { BatchStore } from './batch.ts';
+import type { DeliveryReceipt } from './delivery.ts';
 import type { FactPage, NewFact, ToolOutcome } from './facts.ts';
 import type { Json, JsonObject } from './json.ts';
 import type { MemoryStore } from './memory.ts';
@@ -174,7 +175,8 @@ export interface RunStore {
     | { readonly outcome: 'cancelled'; readonly run: Run }
     | { readonly outcome: 'fenced' }
   >;
-  /** The holder's terminal write and acknowledgement; frees the thread, drops the lease. Fact: `run <status> terminal`. */
+  /** The holder's terminal write and acknowledgement; frees the thread, drops the lease. Facts: `delivery`, `run <status> terminal`; every
+   * way in which a run ends writes both (RT-03). */
   finalize(input: {
     fence: Fence;
     status: TerminalStatus;
@@ -182,6 +184,8 @@ export interface RunStore {
     stopReason: string | null;
     usage: TokenUsage;
     unlessCancelled: boolean;
+    /** Absent: the run touched no file. */
+    receipt?: DeliveryReceipt;
     now: number;
   }): Promise<
     /** `waiting`: runs are queued on the thread (`takeQueued`). */

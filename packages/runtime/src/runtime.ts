@@ -6,6 +6,7 @@ import type {
   Surroundings,
   ThreadService,
   TokenRelay,
+  WorkspaceWatch,
 } from '@reindeer/protocol';
 import { settledWithin } from './common/waiting.ts';
 import { type LeaseCounts, LeaseKeeper } from './leases/keeper.ts';
@@ -32,6 +33,8 @@ export interface RuntimeParts {
   readonly saverFor?: SaverFor;
   readonly settings?: Partial<RuntimeSettings>;
   readonly hooks?: RuntimeHooks;
+  /** Compares the files of threads around a run; absent = nobody looks. */
+  readonly workspaces?: WorkspaceWatch;
   /** Tokens from and to other instances. Without it readers get whole messages of runs that are worked elsewhere. */
   readonly relay?: TokenRelay;
 }
@@ -86,7 +89,7 @@ export function createRuntime(parts: RuntimeParts): Runtime {
   const settings: RuntimeSettings = { ...DEFAULT_SETTINGS, ...parts.settings };
   const saverFor: SaverFor =
     parts.saverFor ?? ((input) => new ReindeerSaver({ store: stores.checkpoints, surroundings, ...input }));
-  const base: RunParts = { stores, graphs, surroundings, settings, saverFor, hooks: parts.hooks ?? {} };
+  const base: RunParts = { stores, graphs, surroundings, settings, saverFor, hooks: parts.hooks ?? {}, workspaces: parts.workspaces ?? null };
 
   const registry = new RunRegistry();
   const keeper = new LeaseKeeper({ runs: stores.runs, surroundings, settings });

@@ -31,6 +31,8 @@ export interface RuntimeSettings {
   /** Tries of a durable write whose answer was lost (GW-22), and the first pause between two; it doubles. */
   readonly writeTries: number;
   readonly writeBackoffMs: number;
+  /** A run that changed files in outputs and presented none of them ends as an error (FILE-4). */
+  readonly requirePresented: boolean;
   /** Token frames are coalesced over this time (D3). */
   readonly tokenFlushMs: number;
   /** How often a reader looks into the log without a hint: runs of this process, runs of others. */
@@ -57,6 +59,7 @@ export const DEFAULT_SETTINGS: RuntimeSettings = {
   cancelWaitMs: 30_000,
   writeTries: 3,
   writeBackoffMs: 100,
+  requirePresented: true,
   tokenFlushMs: 30,
   pollLocalMs: 5_000,
   pollRemoteMs: 500,

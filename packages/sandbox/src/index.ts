@@ -1,4 +1,5 @@
 export { type CreateContainerProvider, createContainerProvider } from './container/factory.ts';
+export { WorkspaceChangeWatch, type WorkspaceLimits } from './changes/watch.ts';
 export {
   type ContainerMount,
   type ContainerSettings,

@@ -159,7 +159,7 @@ export function summarizationMiddleware(settings: SummarizationSettings, surroun
             current: currentRequest(state.messages),
             settings,
             signal,
-            onUsage: (usage: Usage) => attempt.countUsage(usage),
+            onUsage: (usage: Usage) => attempt.countUsage({ ...usage, caller: 'middleware' }),
           }),
         );
       } catch (error) {

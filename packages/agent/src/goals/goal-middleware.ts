@@ -67,7 +67,7 @@ export function goalMiddleware(parts: GoalParts): Middleware {
           messages: state.messages,
           now: clock.now(),
           signal: AbortSignal.any([AbortSignal.timeout(TIMEOUT_MS), ...(signal === undefined ? [] : [signal])]),
-          onUsage: (usage) => attempt.countUsage(usage),
+          onUsage: (usage) => attempt.countUsage({ ...usage, caller: 'middleware' }),
         }),
       );
     } catch (error) {

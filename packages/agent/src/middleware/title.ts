@@ -61,6 +61,7 @@ export function titleMiddleware(settings: TitleSettings, surroundings: Surroundi
           inputTokens: usage?.input_tokens ?? 0,
           outputTokens: usage?.output_tokens ?? 0,
           model: modelName(model),
+          caller: 'middleware',
         });
         const title = cleaned(textOf(answer), settings);
         if (title !== '') return { title };

@@ -1,4 +1,13 @@
-import type { AdmissionResult, NewFact, RenewOutcome, Run, RunEvent, RunState, RunStore } from '@reindeer/protocol';
+import type {
+  AdmissionResult,
+  DeliveryReceipt,
+  NewFact,
+  RenewOutcome,
+  Run,
+  RunEvent,
+  RunState,
+  RunStore,
+} from '@reindeer/protocol';
 import { factKey, isTerminal, NO_USAGE, ReindeerError, reduceRun } from '@reindeer/protocol';
 import type { MemoryDatabase, RunRow } from './data.ts';
 import { copyJson, copyRun, idempotencyIndex, stateOf } from './data.ts';
@@ -30,7 +39,7 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
     return transition.state;
   };
 
-  const report = (row: RunRow, now: number): void => {
+  const report = (row: RunRow, now: number, receipt: DeliveryReceipt | null = null): void => {
     const { runId, threadId, status, attempt, acknowledged, error, stopReason } = row.run;
     const fact: NewFact = {
       key: acknowledged ? factKey.terminal(runId) : factKey.run(runId, attempt, status),
@@ -43,7 +52,11 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
         ...(acknowledged && stopReason !== null ? { stopReason } : {}),
       },
     };
-    database.append(threadId, runId, [fact], now);
+    const facts: NewFact[] =
+      acknowledged && row.run.kind === 'run'
+        ? [{ key: factKey.delivery(runId), body: { kind: 'delivery', receipt } }, fact]
+        : [fact];
+    database.append(threadId, runId, facts, now);
     const thread = database.threads.get(threadId);
     if (thread !== undefined) thread.updatedAt = Math.max(thread.updatedAt, now);
   };
@@ -215,7 +228,7 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
           now,
         );
         row.leaseExpiresAt = null;
-        report(row, now);
+        report(row, now, input.receipt ?? null);
         return { outcome: 'finalized', run: copyRun(row), waiting: queueOf(row.run.threadId).length > 0 };
       }),
 

@@ -1,4 +1,4 @@
-import { factKey, type NewFact, type Run } from '@reindeer/protocol';
+import { type DeliveryReceipt, factKey, type NewFact, type Run } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineStatement, type Tx } from '../executor.ts';
 import { appendFacts } from '../log/append.ts';
@@ -11,8 +11,11 @@ const touch = defineStatement((db, p: { threadId: string; now: number }, dialect
     .where('thread_id', '=', p.threadId),
 );
 
-/** Appends the fact that reports a run's present status, in the transaction that wrote it, and moves its thread up in listings. */
-export async function reportRun(tx: Tx, run: Run, now: number): Promise<void> {
+/**
+ * Appends the fact that reports a run's present status, in the transaction that wrote it, and moves its thread up in listings. The end
+ * of a run has its delivery receipt before it, whoever writes it (RT-02, RT-03).
+ */
+export async function reportRun(tx: Tx, run: Run, now: number, receipt: DeliveryReceipt | null = null): Promise<void> {
   const { runId, threadId, status, attempt, acknowledged, error, stopReason } = run;
   const fact: NewFact = {
     key: acknowledged ? factKey.terminal(runId) : factKey.run(runId, attempt, status),
@@ -25,6 +28,10 @@ export async function reportRun(tx: Tx, run: Run, now: number): Promise<void> {
       ...(acknowledged && stopReason !== null ? { stopReason } : {}),
     },
   };
-  await appendFacts(tx, { threadId, runId, facts: [fact], now });
+  const facts: NewFact[] =
+    acknowledged && run.kind === 'run'
+      ? [{ key: factKey.delivery(runId), body: { kind: 'delivery', receipt } }, fact]
+      : [fact];
+  await appendFacts(tx, { threadId, runId, facts, now });
   await tx.run(touch, { threadId, now });
 }

@@ -139,7 +139,7 @@ export const finalize = defineScript(
   'runs.finalize',
   'durable',
   async (tx, input: Input<'finalize'>): Promise<Output<'finalize'>> => {
-    const { fence, status, error, stopReason, unlessCancelled, usage, now } = input;
+    const { fence, status, error, stopReason, unlessCancelled, usage, receipt, now } = input;
     const [changed, run] = await Promise.all([
       tx.run(finalizeRun, { ...fence, status, error, stopReason, unlessCancelled, ...usage, now }),
       findRun(tx, fence.runId),
@@ -150,7 +150,7 @@ export const finalize = defineScript(
       const [waiting] = await Promise.all([
         isWaiting(tx, run.threadId),
         tx.run(endLease, { runId: fence.runId }),
-        reportRun(tx, run, now),
+        reportRun(tx, run, now, receipt ?? null),
       ]);
       return { outcome: 'finalized', run, waiting };
     }

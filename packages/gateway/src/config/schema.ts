@@ -306,6 +306,7 @@ export const configSchema = section({
       .nullish(),
   }).optional(),
   ...safeguardSections,
+  workspace_changes: section({ enabled: yes.optional(), require_presented: yes.optional() }).optional(),
   title: section({
     enabled: yes.optional(),
     max_words: count('words', 1, 100).optional(),

@@ -70,6 +70,8 @@ export interface Settings {
   };
   readonly maxRecursionLimit: number;
   readonly tokenUsage: boolean;
+  /** Is told what a run changed in its thread's files, and must a run present what it made? */
+  readonly workspaceChanges: { readonly enabled: boolean; readonly requirePresented: boolean };
   readonly runs: {
     readonly crashPolicy: 'resume' | 'error';
     readonly maxActive: number | null;
@@ -206,6 +208,10 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     },
     maxRecursionLimit: config.max_recursion_limit ?? 1000,
     tokenUsage: config.token_usage?.enabled ?? true,
+    workspaceChanges: {
+      enabled: config.workspace_changes?.enabled ?? true,
+      requirePresented: config.workspace_changes?.require_presented ?? true,
+    },
     runs: {
       crashPolicy: config.runs?.crash_policy ?? 'resume',
       maxActive: config.runs?.max_active ?? null,

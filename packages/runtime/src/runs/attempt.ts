@@ -11,7 +11,7 @@ import type {
   TokenUsage,
   ToolCallKey,
 } from '@reindeer/protocol';
-import { NO_USAGE, ReindeerError } from '@reindeer/protocol';
+import { ReindeerError } from '@reindeer/protocol';
 import { retry } from '../common/retry.ts';
 import type { LeaseKeeper } from '../leases/keeper.ts';
 import { Packer } from '../saver/index.ts';
@@ -22,6 +22,8 @@ import { WriteQueue } from '../writes/write-queue.ts';
 import { FactRecorder } from './fact-recorder.ts';
 import type { LocalRun } from './local-run.ts';
 import type { RunParts } from './ports.ts';
+import { RunFiles } from './run-files.ts';
+import { UsageMeter } from './usage.ts';
 
 /** Task names kept per attempt: a step's tasks are named right before their writes are stored. */
 const TASK_NAMES = 4_096;
@@ -44,11 +46,15 @@ export class Attempt implements AttemptContext {
   /** What the attempt writes, on its way to the stores. */
   readonly writes: WriteQueue;
   readonly #tasks = new Map<string, string>();
-  #usage: TokenUsage = NO_USAGE;
+  readonly files: RunFiles | null;
+  readonly #usage: UsageMeter;
   #stopReason: string | null = null;
   #failure: string | null = null;
 
-  constructor(parts: AttemptParts, local: LocalRun, run: Run, hub: TokenHub) {
+  /** @param earlier what earlier attempts of the run used */
+  constructor(parts: AttemptParts, local: LocalRun, run: Run, hub: TokenHub, earlier: UsageMeter = new UsageMeter()) {
+    this.#usage = earlier;
+    this.files = parts.workspaces === null ? null : new RunFiles(parts, parts.workspaces, local, run);
     this.run = run;
     this.attempt = run.attempt;
     this.signal = local.signal;
@@ -95,25 +101,16 @@ export class Attempt implements AttemptContext {
     return this.#tasks.get(taskId);
   }
 
-  countUsage(usage: { readonly inputTokens: number; readonly outputTokens: number }): void {
-    const before = this.#usage;
-    this.#usage = {
-      inputTokens: before.inputTokens + usage.inputTokens,
-      outputTokens: before.outputTokens + usage.outputTokens,
-      totalTokens: before.totalTokens + usage.inputTokens + usage.outputTokens,
-      modelCalls: before.modelCalls + 1,
-    };
+  countUsage(usage: Parameters<AttemptContext['countUsage']>[0]): void {
+    this.#usage.add(usage);
   }
 
   usage(): TokenUsage {
-    const earlier = this.run.usage;
-    const own = this.#usage;
-    return {
-      inputTokens: earlier.inputTokens + own.inputTokens,
-      outputTokens: earlier.outputTokens + own.outputTokens,
-      totalTokens: earlier.totalTokens + own.totalTokens,
-      modelCalls: earlier.modelCalls + own.modelCalls,
-    };
+    return this.#usage.total();
+  }
+
+  async touchFiles(): Promise<void> {
+    await this.files?.touch();
   }
 
   stopReason(reason: string): void {
@@ -129,7 +126,7 @@ export class Attempt implements AttemptContext {
     readonly stopReason: string | null;
     readonly failure: string | null;
   } {
-    return { usage: this.#usage, stopReason: this.#stopReason, failure: this.#failure };
+    return { usage: this.#usage.total(), stopReason: this.#stopReason, failure: this.#failure };
   }
 }
 

@@ -1,4 +1,12 @@
-import type { CheckpointStore, Fence, GraphFactory, Run, Stores, Surroundings } from '@reindeer/protocol';
+import type {
+  CheckpointStore,
+  Fence,
+  GraphFactory,
+  Run,
+  Stores,
+  Surroundings,
+  WorkspaceWatch,
+} from '@reindeer/protocol';
 import type { Packer } from '../saver/index.ts';
 import type { RuntimeSettings } from '../settings.ts';
 import type { WriteQueue } from '../writes/write-queue.ts';
@@ -35,4 +43,6 @@ export interface RunParts {
   readonly settings: RuntimeSettings;
   readonly saverFor: SaverFor;
   readonly hooks: RuntimeHooks;
+  /** Compares the files of threads; null = nobody looks, and no run is asked what it delivered. */
+  readonly workspaces: WorkspaceWatch | null;
 }

@@ -8,13 +8,15 @@ import type { TokenHub } from '../stream/token-hub.ts';
 import { Attempt } from './attempt.ts';
 import type { Head } from './beginning.ts';
 import type { Ending } from './ending.ts';
-import { endingOf, endingOfOrphan, failure } from './ending.ts';
+import { ASKS, endingOf, endingOfOrphan, failure } from './ending.ts';
 import { endingOfError, executeGraph, recursionLimitOf } from './execute.ts';
 import type { LocalRun } from './local-run.ts';
 import type { RunParts } from './ports.ts';
 import { waitForPriors } from './priors.ts';
 import type { RunRegistry } from './registry.ts';
 import { rollBack } from './rollback.ts';
+import { type Delivery, deliveryOf } from './run-files.ts';
+import { earlierUsage } from './usage.ts';
 
 export interface WorkerParts extends RunParts {
   readonly registry: RunRegistry;
@@ -82,7 +84,7 @@ async function workToEnd(parts: WorkerParts, local: LocalRun, hub: TokenHub): Pr
       if (started.outcome === 'cancelled') local.stop(stopOf(run));
       local.signal.throwIfAborted();
       local.phase = 'running';
-      attempt = new Attempt(parts, local, run, hub);
+      attempt = new Attempt(parts, local, run, hub, await earlierUsage(parts, run, run.attempt - 1));
       ending = await streamGraph(parts, local, attempt, head);
     }
   } catch (error) {
@@ -270,6 +272,7 @@ async function finalize(
   const { run } = work;
   const outcome = work.attempt?.outcome;
   let { ending } = work;
+  let delivery: Delivery | null = null;
   for (;;) {
     parts.keeper.check(local.fence);
     if (local.fenced) return { kind: 'fenced' };
@@ -286,7 +289,14 @@ async function finalize(
       }
     }
     if (ending === null || local.fenced) return { kind: 'fenced' };
+    // Before the end and stored with it; a cancel that is adopted meanwhile changes nothing of what was delivered.
+    delivery ??= await deliveryOf(parts, local, run, work.attempt?.files ?? null);
+    if (local.fenced) return { kind: 'fenced' };
+    const { receipt } = delivery;
+    if (ending.status === 'success' && outcome?.stopReason !== ASKS && ending.stopReason !== ASKS)
+      ending = delivered(parts, ending, delivery);
     const { status, error, stopReason, cancel } = ending;
+    const usage = outcome?.usage ?? (await usageOfOrphan(parts, run));
     /** Times of the writes that nobody has answered: an end that bears one of them is ours. */
     const unanswered = new Set<number>();
     const write = async () => {
@@ -297,8 +307,9 @@ async function finalize(
         status,
         error,
         stopReason: stopReason ?? outcome?.stopReason ?? null,
-        usage: outcome?.usage ?? run.usage,
+        usage,
         unlessCancelled: !cancel,
+        ...(receipt === null ? {} : { receipt }),
         now,
       });
       if (stores.attempts !== undefined) parts.streams.expect(run.runId);
@@ -326,6 +337,29 @@ async function finalize(
       return local.fenced ? { kind: 'fenced' } : { kind: 'given up' };
     }
   }
+}
+
+/** What a run used that is only put to an end here. Counters are no reason to leave it without its end. */
+async function usageOfOrphan(parts: WorkerParts, run: Run): Promise<Run['usage']> {
+  try {
+    return (await earlierUsage(parts, run, run.attempt)).total();
+  } catch (error) {
+    parts.surroundings.logger.warn('the usage of a run is not known', { runId: run.runId, error: describe(error) });
+    return run.usage;
+  }
+}
+
+/** What a success comes to in the light of what was delivered (RT-04, RT-05). */
+function delivered(parts: WorkerParts, ending: Ending, { receipt, lost, asks }: Delivery): Ending {
+  if (receipt === null || receipt.produced_paths.length === 0) return ending;
+  if (lost) return failure('The delivery receipt could not be stored.', ending.stopReason);
+  if (receipt.satisfied || asks || !parts.settings.requirePresented) return ending;
+  const [first, second, third, ...more] = receipt.produced_paths;
+  const names = [first, second, third].filter((path) => path !== undefined).join(', ');
+  return failure(
+    `Delivery incomplete: files in outputs were changed and none of them was presented (${names}${more.length > 0 ? `, ${more.length} more` : ''}). Ask the agent to present them.`,
+    ending.stopReason ?? 'delivery_incomplete',
+  );
 }
 
 /**

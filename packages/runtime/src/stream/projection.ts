@@ -38,6 +38,12 @@ export function projectFact(fact: Fact, modes: Modes, subgraphs: boolean): reado
     case 'custom':
       if (!modes.has('custom') || (body.ns !== '' && !subgraphs)) return [];
       return [{ event: named('custom', body.ns), data: factText(fact, () => body.data) }];
+    case 'workspace-changes': {
+      if (!modes.has('custom')) return [];
+      const { summary } = body.changes;
+      const data = factText(fact, () => ({ type: 'workspace_changes', run_id: fact.runId, summary }));
+      return [{ event: 'custom', data }];
+    }
     case 'frame':
       if (!modes.has(body.mode) || (body.ns !== '' && !subgraphs)) return [];
       return [{ event: named(body.mode, body.ns), data: factText(fact, () => body.data) }];

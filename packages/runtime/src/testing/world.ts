@@ -61,6 +61,7 @@ export interface WorldOptions {
   readonly settings?: RuntimeParts['settings'];
   readonly hooks?: RuntimeParts['hooks'];
   readonly relay?: TokenRelay;
+  readonly workspaces?: RuntimeParts['workspaces'];
 }
 
 const ECHO: Script = { model: (messages) => ({ text: `You said: ${String(messages.at(-1)?.content ?? '')}` }) };
@@ -82,6 +83,7 @@ export function world(options: WorldOptions = {}): World {
     settings: options.settings ?? {},
     hooks: options.hooks ?? {},
     ...(options.relay === undefined ? {} : { relay: options.relay }),
+    ...(options.workspaces === undefined ? {} : { workspaces: options.workspaces }),
   });
   const create: World['create'] = (input = {}, signal) =>
     runtime.runs.create(

@@ -1,5 +1,5 @@
 import type { Fact, FactBody, Fence } from '@reindeer/protocol';
-import { parseCursor } from '@reindeer/protocol';
+import { NO_DELIVERY, parseCursor } from '@reindeer/protocol';
 import { describe, expect, test } from 'vitest';
 import { deferred } from '../deferred.ts';
 import { verifies } from '../verifies.ts';
@@ -134,6 +134,27 @@ export function logContract(name: string, factory: StoresFactory): void {
       const all: { readonly [kind in FactBody['kind']]: Extract<FactBody, { kind: kind }> } = {
         run: { kind: 'run', status: 'running', attempt: 7, terminal: false },
         message: { kind: 'message', ns: 'sub', message: { type: 'human', id: 'm', content: 'hi' } },
+        'workspace-before': {
+          kind: 'workspace-before',
+          snapshot: { version: 1, files: [['/mnt/user-data/outputs/a', 1, 2, 0]] },
+        },
+        'workspace-changes': {
+          kind: 'workspace-changes',
+          changes: {
+            version: 1,
+            summary: {
+              created: 0,
+              modified: 0,
+              deleted: 0,
+              symlink_created: 0,
+              additions: 0,
+              deletions: 0,
+              truncated: true,
+            },
+            files: [],
+          },
+        },
+        delivery: { kind: 'delivery', receipt: NO_DELIVERY },
         'message-removed': { kind: 'message-removed', ns: '', messageId: 'm' },
         'tool-started': {
           kind: 'tool-started',
@@ -256,12 +277,12 @@ export function logContract(name: string, factory: StoresFactory): void {
       const second = await s.running();
       await append(s, second.fence, ['x']);
       const { facts } = await read(s, { runId: second.run.runId });
-      expect(facts.map((fact) => [fact.seq, fact.runId])).toEqual([4, 5, 6].map((seq) => [seq, second.run.runId]));
-      expect((await read(s, { runId: second.run.runId, afterSeq: 5, limit: 1 })).facts.map((fact) => fact.seq)).toEqual(
-        [6],
+      expect(facts.map((fact) => [fact.seq, fact.runId])).toEqual([5, 6, 7].map((seq) => [seq, second.run.runId]));
+      expect((await read(s, { runId: second.run.runId, afterSeq: 6, limit: 1 })).facts.map((fact) => fact.seq)).toEqual(
+        [7],
       );
       expect(await s.a.log.firstSeq({ threadId: 'thread', runId: first.run.runId })).toBe(1);
-      expect(await s.a.log.firstSeq({ threadId: 'thread', runId: second.run.runId })).toBe(4);
+      expect(await s.a.log.firstSeq({ threadId: 'thread', runId: second.run.runId })).toBe(5);
       expect(await s.a.log.firstSeq({ threadId: 'thread', runId: 'nobody' })).toBeNull();
     });
 

@@ -75,6 +75,9 @@ function tokenOf(run: ModelRun, stale: boolean): string {
 const at = (model: Model, index: number): ModelRun | undefined =>
   model.runs.length === 0 ? undefined : model.runs[model.runs.length - 1 - (index % Math.min(model.runs.length, 4))];
 
+/** Facts of an end: the delivery receipt and the end itself (RT-03). */
+const END = 2;
+
 class Admit implements Command {
   readonly strategy: MultitaskStrategy;
   readonly owner: string;
@@ -115,7 +118,7 @@ class Admit implements Command {
         if (transition.outcome !== 'changed') continue;
         run.state = transition.state;
         // Nobody else will report the end of a run that nobody held.
-        if (run.state.acknowledged) run.facts += 1;
+        if (run.state.acknowledged) run.facts += END;
       }
     model.runs.push({
       runId: input.runId,
@@ -193,7 +196,7 @@ class Finalize implements Command {
     if (transition.outcome === 'changed') {
       expect(result.outcome).toBe('finalized');
       run.state = transition.state;
-      run.facts += 1;
+      run.facts += END;
     } else if (run.state.acknowledged) expect(result.outcome).toBe('terminal');
     else if (transition.outcome === 'refused' && transition.reason === 'fenced') expect(result.outcome).toBe('fenced');
     else expect(result).toEqual({ outcome: 'cancel_requested', action: run.state.cancelAction });
@@ -218,7 +221,7 @@ class Cancel implements Command {
     const endsInQueue = run.state.queued;
     run.state = transition.state;
     if (endsInQueue) {
-      run.facts += 1;
+      run.facts += END;
       return expect(result).toMatchObject({ outcome: 'terminal', run: { acknowledged: true, endedAt: model.now } });
     }
     expect(result).toMatchObject({ outcome: 'recorded', action: run.state.cancelAction });

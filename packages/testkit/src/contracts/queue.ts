@@ -143,7 +143,7 @@ export function queueContract(factory: StoresFactory): void {
       expect(await s.a.runs.release(removal.fence)).toEqual({ outcome: 'ok', waiting: false });
     });
 
-    test('a cancelled run leaves it at once, with its end in the log', verifies('RL-14'), async () => {
+    test('a cancelled run leaves it at once, with its end in the log', verifies('RL-14', 'RT-03'), async () => {
       const s = await scene();
       const { run, fence } = await s.running();
       const [second, third] = [await queued(s), await queued(s)];
@@ -163,6 +163,7 @@ export function queueContract(factory: StoresFactory): void {
       expect(await s.b.runs.requestCancel(cancel)).toMatchObject({ outcome: 'terminal' });
       expect((await s.history()).filter((line) => line.startsWith(`${second.runId} `))).toEqual([
         `${second.runId} pending 0`,
+        `${second.runId} delivery`,
         `${second.runId} interrupted end 0`,
       ]);
       expect((await s.a.runs.get(run.runId))?.cancelAction).toBeNull();

@@ -1,4 +1,5 @@
 import type { TerminalStatus } from '@reindeer/protocol';
+import { NO_DELIVERY } from '@reindeer/protocol';
 import { describe, expect, test } from 'vitest';
 import { verifies } from '../verifies.ts';
 import type { StoresFactory } from './scene.ts';
@@ -94,7 +95,7 @@ export function transitionContract(factory: StoresFactory): void {
     for (const status of ['success', 'error', 'timeout', 'interrupted'] as const)
       test(
         `as ${status} is written once, with its fact, and nothing changes it`,
-        verifies('RT-01', 'RT-08', 'RT-27'),
+        verifies('RT-01', 'RT-02', 'RT-08', 'RT-27'),
         async () => {
           const s = await scene();
           const { run, fence } = await s.running();
@@ -106,6 +107,7 @@ export function transitionContract(factory: StoresFactory): void {
             stopReason: 'loop_capped',
             usage,
             unlessCancelled: true,
+            receipt: { ...NO_DELIVERY, presented: 1, presented_paths: ['/mnt/user-data/outputs/a'] },
             now: T0 + 5,
           };
           const done = await s.a.runs.finalize(input);
@@ -130,6 +132,7 @@ export function transitionContract(factory: StoresFactory): void {
             maxBytes: 1e6,
           });
           expect(facts.map((fact) => fact.body)).toEqual([
+            { kind: 'delivery', receipt: input.receipt },
             {
               kind: 'run',
               status,
