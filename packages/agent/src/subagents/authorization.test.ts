@@ -1,0 +1,95 @@
+import { tool } from '@langchain/core/tools';
+import { verifies } from '@reindeer/testkit';
+import { expect, test } from 'vitest';
+import { z } from 'zod';
+import type { Skill } from '../skills/library.ts';
+import { delegation, results, task } from '../test-support/delegation.ts';
+
+const ran: string[] = [];
+const named = (name: string) =>
+  tool(
+    () => {
+      ran.push(name);
+      return `${name} done`;
+    },
+    { name, description: name, schema: z.object({}) },
+  );
+
+/** On the shelf, and nothing more: nobody called it. */
+const SHELVED: Skill = {
+  name: 'chart',
+  description: 'Draws charts',
+  license: null,
+  version: null,
+  author: null,
+  compatibility: null,
+  allowedTools: ['write_file', 'crm_delete'],
+  requiredSecrets: [],
+  secretsAutonomous: true,
+  metadata: {},
+  category: 'public',
+  enabled: true,
+  editable: false,
+  path: 'chart',
+  location: '/mnt/skills/public/chart',
+  folder: '/nowhere/chart',
+  body: 'Draw.',
+  text: '---\nname: chart\n---\nDraw.',
+  signature: 'chart',
+};
+
+const clerk = (tools: readonly string[] | null, disallowedTools: readonly string[] = []) => ({
+  description: 'Looks things up',
+  systemPrompt: 'Look.',
+  tools,
+  disallowedTools,
+});
+
+function world(type: ReturnType<typeof clerk>, calls: readonly string[]) {
+  ran.length = 0;
+  return delegation({
+    lead: [{ calls: [task('a', 'clerk')] }, { text: 'Done.' }],
+    child: (messages) => {
+      const done = messages.filter((message) => message.type === 'tool').length;
+      const name = calls[done];
+      return name === undefined
+        ? {
+            text:
+              messages.flatMap((message) => (message.type === 'tool' ? [message.text] : [])).join(' | ') || 'nothing',
+          }
+        : { calls: [{ name, args: name === 'tool_search' ? { query: 'select:crm_delete' } : {} }] };
+    },
+    settings: { custom: { clerk: type } },
+    options: { loadSkills: async () => '<skill_system>\n- chart: draws charts\n</skill_system>' },
+    agent: {
+      mcp: { catalog: async () => ({ version: 'v1', tools: [named('crm_read'), named('crm_delete')] }) },
+      toolSearch: { enabled: true },
+      skills: { prepare: async () => [SHELVED] },
+    },
+  });
+}
+
+/** The tools that the sub-agent's model was bound to; `task` is the lead agent's. */
+function offeredTo(made: ReturnType<typeof world>): readonly string[] {
+  const lists = made.model.bound.map((tools) => (tools as { name: string }[]).map(({ name }) => name));
+  return lists.find((names) => !names.includes('task')) ?? [];
+}
+
+test('what a type may not use cannot be found by a search either', verifies('SA-11'), async () => {
+  const made = world(clerk(null, ['crm_delete', 'bash']), ['tool_search', 'crm_delete', 'crm_read']);
+  const [result] = results(await made.run());
+  const offered = offeredTo(made);
+  expect(offered).toContain('crm_read');
+  for (const name of ['crm_delete', 'bash', 'tool_search', 'batch_task']) expect(offered).not.toContain(name);
+  expect(ran).toEqual(['crm_read']);
+  expect(result?.text).toContain('crm_read done');
+  expect(result?.text).not.toContain('crm_delete done');
+});
+
+test('a skill that nobody called neither takes tools away nor brings any', verifies('SA-11'), async () => {
+  const made = world(clerk(['read_file', 'crm_read']), ['crm_delete', 'crm_read']);
+  await made.run();
+  // The skill lists neither of the two, and both that it lists are not the type's.
+  expect([...offeredTo(made)].sort()).toEqual(['crm_read', 'read_file']);
+  expect(ran).toEqual(['crm_read']);
+});
