@@ -79,7 +79,7 @@ async function devServer(folder: string): Promise<BenchServer> {
   ] as const)
     await copyFile(join(here, from), join(folder, to));
   await writeFile(join(folder, 'package.json'), '{"private":true,"type":"module"}\n');
-  const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--loglevel', 'error'];
+  const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--fetch-retries=1', '--loglevel', 'error'];
   await run('npm', ['install', ...quiet, ...PACKAGES], folder, FETCH_MS);
   const port = await freePort();
   const cli = join(folder, 'node_modules/.bin/langgraphjs');
