@@ -161,6 +161,14 @@ test('the grace counts from the first look without an owner, and an owner resets
   expect(isQuiet(changed(seen, { type: 'vanished' }))).toBe(true);
 });
 
+test('another container of the same id waits a whole grace of its own', verifies('SB-53'), () => {
+  const seen = changed(ABSENT_SANDBOX, { type: 'seen', info, owned: false, now: 10 });
+  const again = changed(seen, { type: 'seen', info: { ...info }, owned: false, now: 50 });
+  expect(again.unownedSince).toBe(10);
+  const other = changed(again, { type: 'seen', info: infos[1] as SandboxInfo, owned: false, now: 90 });
+  expect([graceElapsed(other, 189, 100), graceElapsed(other, 190, 100)]).toEqual([false, true]);
+});
+
 test('a container that this instance is starting is not adopted', () => {
   expect(refusal(changed(ABSENT_SANDBOX, { type: 'create-began' }), { type: 'adopt', info, now: 1 })).toBe('phase');
 });

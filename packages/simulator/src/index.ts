@@ -16,4 +16,6 @@ export { type Finding, huntMutant, type MutantReport, playSeeds, type SeedReport
 export type { Mutant, PlayOptions, World, WorldResult } from './frame/world.ts';
 export { RUNS_MUTANTS, type RunsMutant } from './runs/mutants.ts';
 export { runsWorld } from './runs/world.ts';
+export { SANDBOX_MUTANTS, type SandboxMutant } from './sandbox/mutants.ts';
+export { sandboxWorld } from './sandbox/world.ts';
 export { WORLDS } from './worlds.ts';

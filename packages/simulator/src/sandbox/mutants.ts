@@ -533,13 +533,6 @@ const MACHINE_MUTANTS: readonly SandboxMutant[] = [
     },
   },
   {
-    name: 'grace-of-an-earlier-container',
-    breaks: 'S9',
-    races: '43, 44',
-    machine: (state, event) =>
-      reduceSandbox(state, event.type === 'seen' && state.unowned !== null ? { ...event, info: state.unowned } : event),
-  },
-  {
     name: 'adoption-expires-at-once',
     breaks: 'S9',
     races: '16, 63',
