@@ -40,6 +40,7 @@ describe('the chain', () => {
         'tool-output',
         'thread-data',
         'uploads',
+        'viewed-images',
         'skill-activation',
         'skill-policy',
         'sandbox',
@@ -90,9 +91,7 @@ describe('the chain', () => {
       expect(() => checkOrder([...list.filter((item) => item !== own), own])).toThrow(
         'Middleware "own" must stand before "clarification"',
       );
-      expect(list.findIndex((item) => item === own)).toBeGreaterThan(
-        list.findIndex((item) => item.name === 'tool-errors'),
-      );
+      expect(list.indexOf(own)).toBeGreaterThan(list.findIndex((item) => item.name === 'tool-errors'));
       const late = defineMiddleware({ name: 'goal' });
       expect(() => createLeadAgent(lead({ middleware: [late] }).options)).toThrow('listed twice');
     },

@@ -40,7 +40,10 @@ describe('a page that never comes is waited for no longer than was said', () => 
     const halting = (server: Server) =>
       void server.on('request', (request, response) => {
         if (request.url === '/body') response.writeHead(200, { 'content-type': 'text/plain' }).write('half');
-        else setTimeout(() => response.writeHead(302, { location: '/next' }).end(), 50);
+        else {
+          const later = setTimeout(() => response.writeHead(302, { location: '/next' }).end(), 50);
+          request.once('close', () => clearTimeout(later));
+        }
       });
     await serving(halting, async (port) => {
       const fetch = createGuardedFetch(local);
