@@ -53,9 +53,9 @@ const suites: readonly Suite[] = [
   },
   { name: 'house rules', command: [process.execPath, join(root, 'scripts/check.ts')], seconds: 60, records: false },
   { name: 'build', command: [process.execPath, join(root, 'scripts/build.ts')], seconds: 120, records: false },
-  vitest('unit', 300),
-  vitest('conformance', 180),
-  vitest('real', 600),
+  vitest('unit', 360),
+  vitest('conformance', 90),
+  vitest('real', 780),
   {
     name: 'simulation',
     // A part by time; more on demand: `npm run simulate -- --world all --seeds 20000 --mutants`.
@@ -64,7 +64,7 @@ const suites: readonly Suite[] = [
       join(root, 'packages/simulator/src/main.ts'),
       ...['--world', 'all', '--seeds', '5000', '--seconds', '5', '--mutants'],
     ],
-    seconds: 240,
+    seconds: 150,
     records: false,
   },
 ];

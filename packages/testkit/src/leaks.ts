@@ -70,7 +70,7 @@ export class LeakWatch {
     this.#alive.clear();
   }
 
-  async end(patience = 500): Promise<readonly Leak[]> {
+  async end(patience = 2_000): Promise<readonly Leak[]> {
     const deadline = performance.now() + patience;
     for (;;) {
       const files = await openFiles();

@@ -78,7 +78,12 @@ describe('guardrails', () => {
   test('the provider learns who calls what, for whom, and whether a sub-agent does', verifies('SAFE-1'), async () => {
     const asked: GuardrailRequest[] = [];
     const { ran } = await run(
-      { provider: provider(async (request) => (asked.push(request), { allow: true, reasons: [] })) },
+      {
+        provider: provider(async (request) => {
+          asked.push(request);
+          return { allow: true, reasons: [] };
+        }),
+      },
       { context: { is_subagent: true } },
     );
     expect(ran).toHaveLength(1);
