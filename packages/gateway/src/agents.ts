@@ -18,6 +18,7 @@ import {
 } from '@reindeer/agent';
 import {
   type BatchService,
+  type MemoryStore,
   offersCommands,
   type SandboxLeases,
   type SandboxProvider,
@@ -32,6 +33,7 @@ import type { Variables } from './config/substitute.ts';
 import { createConversation } from './conversation.ts';
 import { createExtensions } from './extensions.ts';
 import type { ModelView } from './http/parts.ts';
+import { createMemory } from './memory.ts';
 import type { Resources } from './resources.ts';
 import { outputLimits } from './sandbox-settings.ts';
 
@@ -51,6 +53,7 @@ export async function createAgents(parts: {
   surroundings: Surroundings;
   variables: Variables;
   resources: Resources;
+  memoryStore: MemoryStore;
 }): Promise<Agents> {
   const { settings, sandboxes, leases, surroundings, variables, resources } = parts;
   warmUp();
@@ -89,6 +92,15 @@ export async function createAgents(parts: {
       model: await quickModel(models, settings.agent.summaryModel),
     },
   };
+  const ask = settings.memory.settings.enabled ? await judgeOf(models, settings.memory.model) : null;
+  const remembered = createMemory({
+    store: parts.memoryStore,
+    configuration: settings.memory,
+    ask,
+    modelName: settings.memory.model ?? models.list()[0]?.name ?? null,
+    surroundings,
+  });
+  const { memory } = remembered;
   let batches: BatchService | null = null;
   const agent = createLeadAgent({
     models,
@@ -97,6 +109,7 @@ export async function createAgents(parts: {
     toolSearch: { enabled: settings.toolSearch },
     skills,
     subagents,
+    ...(memory === null ? {} : { memory, capture: memory }),
     ...(settings.batches.enabled ? { batches: () => batches } : {}),
     sandboxes,
     leases,
@@ -128,6 +141,7 @@ export async function createAgents(parts: {
   return {
     graphs: new Map([agent, agent.items].flatMap((graph) => (graph === null ? [] : [[graph.assistantId, graph]]))),
     batches: {
+      types: [...subagents.types(sandboxes.report().canExecute).keys()],
       executor: (services) =>
         createItemExecutor({ ...services, subagents, canExecute: offersCommands(sandboxes.report()), surroundings }),
       bind: (service) => {
@@ -137,7 +151,8 @@ export async function createAgents(parts: {
     models: models.list().map(viewOf),
     convert: (name, body) => documents.read({ kind: 'convert', name, body, maxCharacters: MAX_CONVERTED }),
     sessions: { closeAll: () => mcp.close() },
-    modules,
+    modules: [...modules, ...remembered.modules],
+    memory: remembered.learner,
     onThreadDeleting: (thread) => mcp.closeThread(thread),
     conversation: createConversation({
       models,
@@ -153,7 +168,7 @@ export async function createAgents(parts: {
   };
 }
 
-/** Asks the model that judges skills; null when there is only the demo model, which cannot judge. */
+/** Asks a model that judges or learns; null when there is only the demo model, which cannot. */
 async function judgeOf(models: ModelRegistry, name: string | null): Promise<AskModel | null> {
   const { model, entry } = await models.choose({ name, thinking: false });
   if (entry.use === DEMO_USE) return null;

@@ -3,6 +3,8 @@ import {
   type BatchExecutor,
   type BatchService,
   type GraphFactory,
+  type MemoryStore,
+  NO_LOG,
   ReindeerError,
   type RunService,
   type SandboxLeases,
@@ -23,6 +25,7 @@ import type { HttpParts, ModelView } from './http/parts.ts';
 import type { Api } from './http/route.ts';
 import { type HttpServer, listen } from './http/server.ts';
 import type { Lifecycle } from './life/lifecycle.ts';
+import { type FlushingMemory, memoryStep } from './life/memory-step.ts';
 import { type SessionPool, sessionsStep } from './life/sandbox-steps.ts';
 import { gather, LoopDelay, RunCounts } from './metrics/gather.ts';
 import { metricsText } from './metrics/text.ts';
@@ -36,6 +39,8 @@ export interface Agents {
   /** How they work on items of batches; absent = they cannot. */
   readonly batches?: {
     executor(services: { readonly runs: RunService; readonly threads: ThreadService }): BatchExecutor;
+    /** Names of the sub-agents that items may ask for. */
+    readonly types: readonly string[];
     /** Their tools use this service from now on. */
     bind(service: BatchService): void;
   };
@@ -47,6 +52,8 @@ export interface Agents {
   readonly convert?: Convert;
   /** Services about a conversation beside its runs. */
   readonly conversation?: Conversation;
+  /** Learns from conversations; null = nothing does. Stopped when no run can note one any more. */
+  readonly memory?: FlushingMemory | null;
   /** Sessions with MCP servers; closed when no run can use them any more, before the sandboxes. */
   readonly sessions?: SessionPool;
   /** Stops what of them runs on after the runs have ended, and waits for it; answers the names of what still runs. */
@@ -68,6 +75,7 @@ export interface ComposeOptions {
     surroundings: Surroundings;
     variables: Variables;
     resources: Resources;
+    memoryStore: MemoryStore;
   }) => Agents | Promise<Agents>;
   /** Makes the provider of containers, where the settings ask for one; default: Docker or Podman. */
   readonly containers?: typeof createContainerProvider;
@@ -118,12 +126,13 @@ const HTTP_GRACE_MS = 5_000;
 export const hardDeadlineMs = (settings: Settings): number =>
   2 * settings.runs.drainMs +
   sandboxesBoundMs(settings) +
+  memoryStep(() => null, settings.memory.flushMs, NO_LOG).boundMs +
   Object.values(BOUND).reduce((sum, bound) => sum + bound, 0) +
   1_000;
 
 /**
  * Builds the parts in order: data-folder lock and database, sandbox provider with its ownership store, agents, runtime with recovery,
- * HTTP. They stop in reverse: no new work, drain of the runs, end of the streams, MCP sessions, sandboxes, database. Nothing is admitted
+ * HTTP. They stop in reverse: no new work, drain of the runs, end of the streams, memory, MCP sessions, sandboxes, database. Nothing is admitted
  * before recovery has run (GW-06), and runs are drained before what they need is closed (GW-08, GW-10, GW-11).
  */
 export async function compose(options: ComposeOptions): Promise<Composed> {
@@ -153,6 +162,8 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
   const { provider, leases, prewarming } = sandboxParts;
   let sessions: SessionPool | null = null;
   await lifecycle.start(sessionsStep(() => sessions));
+  let memory: FlushingMemory | null = null;
+  await lifecycle.start(memoryStep(() => memory, settings.memory.flushMs, logger));
 
   let server: HttpServer | null = null;
   // Registered before the runs, so that streams stay open until the drain has ended and readers learn the outcome.
@@ -173,9 +184,11 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
         surroundings,
         variables,
         resources: options.resources,
+        memoryStore: openStores.memory,
       }),
   );
   sessions = agents.sessions ?? null;
+  memory = agents.memory ?? null;
   // Ends after the runs and before their sandboxes: a sub-agent may go on closing when its run has ended (SA-08).
   await lifecycle.start({
     name: 'agents',
@@ -243,6 +256,8 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     },
   });
 
+  // What an earlier process left is learned beside everything else: nothing waits for it (GW-02, GW-05).
+  agents.memory?.start();
   const batches = new LocalBatchService({
     store: openStores.batches,
     surroundings,
@@ -256,6 +271,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
             files: (thread) => provider.files(thread),
             runs: runtime.runs,
             assistantId: [...agents.graphs.keys()][0] ?? '',
+            types: agents.batches.types,
           },
   });
   agents.batches?.bind(batches);
@@ -287,6 +303,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
         const parts: HttpParts = {
           runs: runtime.runs,
           threads: runtime.threads,
+          feedback: openStores.feedback,
           sandboxes: provider,
           sandboxPool: poolOf(sandboxParts),
           metrics: () =>

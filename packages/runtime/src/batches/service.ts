@@ -28,6 +28,8 @@ export interface BatchParts {
     readonly files: FilesOf | null;
     readonly runs: Pick<RunService, 'create'>;
     readonly assistantId: string;
+    /** Names of the sub-agents that there are; absent = any is taken. */
+    readonly types?: readonly string[];
   } | null;
 }
 
@@ -50,6 +52,7 @@ export class LocalBatchService implements BatchService {
   readonly #worker: BatchWorker | null;
   readonly #reporter: BatchReporter | null;
   readonly #changes = new Bell();
+  readonly #types: readonly string[] | null;
   #accepting = true;
 
   constructor(parts: BatchParts) {
@@ -59,6 +62,7 @@ export class LocalBatchService implements BatchService {
     this.#store = store;
     this.#surroundings = surroundings;
     const works = work !== null && settings.enabled;
+    this.#types = work?.types ?? null;
     this.#reporter = works
       ? new BatchReporter({
           store,
@@ -210,7 +214,9 @@ export class LocalBatchService implements BatchService {
     return { maxRunning, maxLive, maxAttempts };
   }
 
-  #check({ items }: SubmitBatch): void {
+  #check({ items, subagentType }: SubmitBatch): void {
+    if (this.#types !== null && !this.#types.includes(subagentType))
+      throw invalid(`There is no sub-agent "${subagentType.slice(0, 80)}". Choose one of: ${this.#types.join(', ')}.`);
     const { maxItems, maxPromptChars, maxTotalChars } = this.settings;
     if (items.length === 0) throw invalid('A batch needs at least one item.');
     if (items.length > maxItems)

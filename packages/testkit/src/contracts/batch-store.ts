@@ -1,6 +1,7 @@
-import type { BatchItem, BatchStore, ItemState } from '@reindeer/protocol';
+import type { BatchItem, BatchStore, ItemLease, ItemState } from '@reindeer/protocol';
 import { NO_BATCH_USAGE, reduceItem } from '@reindeer/protocol';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { faultOnce, retried, withFaults } from '../faults.ts';
 import { seededRandom } from '../random.ts';
 import { verifies } from '../verifies.ts';
 import {
@@ -438,6 +439,45 @@ export function batchStoreContract(name: string, open: () => Promise<OpenedStore
         expect(seen).toEqual(
           [...model.values()].map(({ status, attempt, cancelRequested }) => ({ status, attempt, cancelRequested })),
         );
+      }
+    });
+
+    test('repeated after a lost answer, or arriving twice, a call is one call', verifies('RE-03'), async () => {
+      type Held = { readonly batchId: string; readonly userId: string; readonly lease: ItemLease };
+      const calls: Readonly<Record<string, (store: BatchStore, held: Held) => Promise<unknown>>> = {
+        start: (store, { lease }) => store.start({ lease, now: at(1) }),
+        finish: (store, { lease }) => store.finish({ lease, ...succeeded() }),
+        release: (store, { lease }) => store.release({ lease, error: 'full', notBefore: at(5), now: at(1) }),
+        renew: (store, { lease }) => store.renew({ leases: [lease], leaseMs: 2 * BATCH_LEASE, now: at(1) }),
+        pause: (store, { batchId, userId }) => store.pause({ batchId, userId, now: at(1) }),
+        cancel: (store, { batchId, userId }) => store.cancel({ batchId, userId, now: at(1) }),
+        cancelItem: (store, { lease, ...where }) => store.cancelItem({ ...where, itemId: lease.itemId, now: at(1) }),
+      };
+      const prepare = async (batchId: string): Promise<Held> => {
+        await create({ batchId, count: 2, maxRunning: 1 });
+        // Others are at work already, or over: the one that waits is of this batch.
+        const { items } = await a.claim(claim({ limit: 50 }));
+        const mine = items.find((item) => item.batchId === batchId);
+        if (mine === undefined) throw new Error('Nothing was claimed.');
+        return { batchId, userId: 'user-1', lease: mine.lease };
+      };
+      const picture = async ({ batchId, userId }: Held) =>
+        JSON.stringify([await a.get({ batchId, userId }), await itemsOf(a, batchId)]).replaceAll(batchId, 'batch');
+      for (const [method, call] of Object.entries(calls)) {
+        const plain = await prepare(`${method}-plain`);
+        const before = await picture(plain);
+        await call(a, plain);
+        const once = await picture(plain);
+        for (const fault of ['fail-before', 'fail-after', 'duplicate'] as const) {
+          const held = await prepare(`${method}-${fault}`);
+          const faulty = withFaults(scene.a, faultOnce(fault, `batches.${method}`)).batches;
+          if (fault === 'fail-before') {
+            await expect(call(faulty, held)).rejects.toMatchObject({ code: 'store_unavailable' });
+            expect([method, await picture(held)]).toEqual([method, before]);
+          }
+          await retried(() => call(faulty, held));
+          expect([method, fault, await picture(held)]).toEqual([method, fault, once]);
+        }
       }
     });
 
