@@ -1,9 +1,9 @@
 import { ReindeerError } from '@reindeer/protocol';
 import { deferred, flush, gated, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
+import { address, BatchScene, bad, good, HeldExecutor, LEASE } from '../testing/batch-scene.ts';
 import { ItemAttempt } from './attempt.ts';
 import { ItemLeases } from './leases.ts';
-import { address, BatchScene, bad, good, HeldExecutor, LEASE } from './scene.ts';
 
 describe('seed 004: the service', () => {
   test('an attempt needs the owner of its claim', verifies('SEED-004-04'), async () => {

@@ -12,9 +12,9 @@ import type {
 } from '@reindeer/protocol';
 import { NO_BATCH_USAGE } from '@reindeer/protocol';
 import { type Deferred, deferred, type TestSurroundings, testSurroundings, type VirtualClock } from '@reindeer/testkit';
-import { ResultKeeper } from './results.ts';
-import { type BatchSettings, DEFAULT_BATCH_SETTINGS } from './settings.ts';
-import { BatchWorker } from './worker.ts';
+import { ResultKeeper } from '../batches/results.ts';
+import { type BatchSettings, DEFAULT_BATCH_SETTINGS } from '../batches/settings.ts';
+import { BatchWorker } from '../batches/worker.ts';
 
 export const LEASE = 10_000;
 export const USER = 'user-1';
