@@ -119,8 +119,8 @@ export async function projectFolder(config = ''): Promise<{ readonly folder: str
   return { folder, remove: () => rm(folder, { recursive: true, force: true, maxRetries: 5 }) };
 }
 
-/** A configuration with one model: the scripted provider at this address, through the real OpenAI client. */
+/** A configuration with one model: the scripted provider at this address, through the real OpenAI client. Its script need not know about the memory. */
 export const scriptedConfig = (openAiUrl: string, more = ''): string =>
-  `models:\n  - name: scripted\n    use: openai\n    model: scripted\n    api_key: not-a-real-key\n    base_url: ${openAiUrl}\n${more}`;
+  `${/^memory:/m.test(more) ? '' : 'memory: {enabled: false}\n'}models:\n  - name: scripted\n    use: openai\n    model: scripted\n    api_key: not-a-real-key\n    base_url: ${openAiUrl}\n${more}`;
 
 export const say = (content: string) => ({ messages: [{ role: 'user', content }] });

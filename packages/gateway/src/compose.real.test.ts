@@ -19,7 +19,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true, force: true }));
 
-const ORDER = ['database', 'sandboxes', 'mcp', 'connections', 'agents', 'runs', 'batches', 'intake'];
+const ORDER = ['database', 'sandboxes', 'mcp', 'memory', 'connections', 'agents', 'runs', 'batches', 'intake'];
 
 async function setUp(port = 0) {
   const steps: string[] = [];
@@ -92,6 +92,7 @@ describe('the composition', () => {
     await expect(compose({ ...options, agents: () => Promise.reject(fault) })).rejects.toBe(fault);
     expect(steps.filter((step) => step.startsWith('Stopped'))).toEqual([
       'Stopped connections',
+      'Stopped memory',
       'Stopped mcp',
       'Stopped sandboxes',
       'Stopped database',

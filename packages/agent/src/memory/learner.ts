@@ -130,7 +130,7 @@ export class Learner {
       const stop = (): void => timer.abort();
       signal.addEventListener('abort', stop, { once: true });
       if (signal.aborted) stop();
-      const rest = clock.sleep(POLL_MS, timer.signal).catch(() => {});
+      const rest = clock.sleep(Math.min(POLL_MS, this.#parts.memory.settings.debounceMs), timer.signal).catch(() => {});
       await Promise.race([rest, wake.promise]);
       timer.abort();
       signal.removeEventListener('abort', stop);

@@ -203,11 +203,11 @@ describe('variables', () => {
 describe('mistakes', () => {
   test('unknown keys warn with the nearest known one and their line', verifies('CFG-1'), async () => {
     await write(
-      'log_levle: info\nsandbox:\n  netwrok: host\n  image: x\nuploads:\n  colour: red\nmemory:\n  enabled: true\n',
+      'log_levle: info\nsandbox:\n  netwrok: host\n  image: x\nuploads:\n  colour: red\nplugins:\n  enabled: true\n',
     );
     const { warnings } = await load();
     expect(warnings).toEqual([
-      expect.stringContaining('no effect in this version: memory'),
+      expect.stringContaining('no effect in this version: plugins'),
       expect.stringMatching(/line 1: unknown key "log_levle" is ignored\. Did you mean "log_level"\?$/),
       expect.stringMatching(/line 3: unknown key "sandbox\.netwrok" is ignored\. Did you mean "network"\?$/),
       expect.stringMatching(/line 6: unknown key "uploads\.colour" is ignored\.$/),

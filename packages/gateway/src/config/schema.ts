@@ -162,6 +162,32 @@ const safeguardSections = {
   }).optional(),
 };
 
+/** Beside `memory.backend_config` in older files, inside it in newer ones. */
+const memoryKeys = {
+  debounce_seconds: seconds(1, 86_400).nullish(),
+  queue_max_depth: count('conversations that wait', 1, 100_000).nullish(),
+  model: text.nullish(),
+  model_name: text.nullish(),
+  max_facts: count('facts', 10, 500).nullish(),
+  fact_confidence_threshold: share.nullish(),
+  fact_eviction_policy: oneOf(['confidence', 'hybrid-v1']).nullish(),
+  max_injection_tokens: count('tokens', 100, 8_000).nullish(),
+  guaranteed_categories: names.nullish(),
+  guaranteed_token_budget: count('tokens', 0, 8_000).nullish(),
+  staleness_review_enabled: yes.nullish(),
+  staleness_age_days: count('days', 1, 36_500).nullish(),
+  staleness_min_candidates: count('facts', 1, 500).nullish(),
+  staleness_max_removals_per_cycle: count('facts', 0, 500).nullish(),
+  staleness_protected_categories: names.nullish(),
+  staleness_max_lifetime_multiplier: count('times the age', 1, 1_000).nullish(),
+  staleness_max_extension_days: count('days', 1, 36_500).nullish(),
+  consolidation_enabled: yes.nullish(),
+  consolidation_min_facts: count('facts', 2, 500).nullish(),
+  consolidation_max_groups_per_cycle: count('groups', 1, 50).nullish(),
+  consolidation_max_sources: count('facts of a group', 2, 50).nullish(),
+  watermark_max_keys: count('conversations', 1, 1_000_000).nullish(),
+};
+
 /** What can be set for each kind of sub-agent. */
 const subagentKeys = {
   timeout_seconds: seconds(1, 86_400).nullish(),
@@ -306,6 +332,15 @@ export const configSchema = section({
       .nullish(),
   }).optional(),
   ...safeguardSections,
+  memory: section({
+    enabled: yes.optional(),
+    mode: oneOf(['middleware', 'tool']).optional(),
+    injection_enabled: yes.optional(),
+    shutdown_flush_timeout_seconds: seconds(1, 300).optional(),
+    manager_class: text.min(1, 'must not be empty').optional(),
+    backend_config: section(memoryKeys).nullish(),
+    ...memoryKeys,
+  }).optional(),
   workspace_changes: section({ enabled: yes.optional(), require_presented: yes.optional() }).optional(),
   title: section({
     enabled: yes.optional(),
@@ -348,7 +383,6 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'input_polish',
   'tool_progress',
   'acp_agents',
-  'memory',
   'agents_api',
   'agent_storage',
   'checkpointer',
@@ -365,6 +399,16 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
 
 /** Keys inside sections that the reference knows and that have no effect yet. */
 export const KEYS_WITHOUT_EFFECT: Readonly<Record<string, readonly string[]>> = {
+  memory: [
+    'storage_path',
+    'storage_class',
+    'retrieval_adapter',
+    'token_counting',
+    'strict_user_scope',
+    'file_lock_timeout_seconds',
+    'patterns_dir',
+    'prompts_dir',
+  ],
   sandbox: ['thread_data_mounts', 'provisioner_url', 'provisioner_api_key', 'auto_start'],
   uploads: ['pdf_converter'],
   database: ['echo_sql', 'pool_recycle'],

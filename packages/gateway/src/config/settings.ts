@@ -9,6 +9,7 @@ import { didYouMean } from '../nearest.ts';
 import { batchesOf } from './batches.ts';
 import { checkInstances } from './instances.ts';
 import type { LoadedConfig } from './load.ts';
+import { type MemoryConfiguration, memoryOf } from './memory.ts';
 import { modelsOf } from './models.ts';
 import { type AgentSettings, agentSettingsOf } from './safeguards.ts';
 import type { ConfigFile, ModelEntry } from './schema.ts';
@@ -42,6 +43,8 @@ export interface Settings {
   readonly batches: BatchSettings;
   /** Retries, limits and services of the agent. */
   readonly agent: AgentSettings;
+  /** What is remembered of users. */
+  readonly memory: MemoryConfiguration;
   /** Are the schemas of MCP tools kept back until they are searched for? */
   readonly toolSearch: boolean;
   readonly skills: {
@@ -187,6 +190,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     batches: batchesOf(config.subagent_batches ?? undefined),
     agent: agentSettingsOf(config),
     tools: toolsOf(config),
+    memory: memoryOf(config.memory),
     toolSearch: config.tool_search?.enabled ?? false,
     skills: {
       folder: resolve(

@@ -1,0 +1,84 @@
+import { DEFAULT_MEMORY, type MemorySettings } from '@reindeer/agent';
+import { ReindeerError } from '@reindeer/protocol';
+import { didYouMean } from '../nearest.ts';
+import type { ConfigFile } from './schema.ts';
+
+export interface MemoryConfiguration {
+  readonly settings: MemorySettings;
+  /** Name of the model that learns; null = the first one. */
+  readonly model: string | null;
+  readonly manager: 'deermem' | 'noop';
+  /** Milliseconds that what is being learned gets at a stop. */
+  readonly flushMs: number;
+}
+
+type Section = NonNullable<ConfigFile['memory']>;
+type Backend = NonNullable<Section['backend_config']>;
+
+/** Keys that have a value. */
+type Given = { readonly [K in keyof Backend]?: NonNullable<Backend[K]> };
+
+const MANAGERS = ['deermem', 'noop'] as const;
+
+/**
+ * The settings of the memory (MEM-1). Older files have the keys of `backend_config` beside it: they count where `backend_config` says nothing.
+ * @throws ReindeerError `configuration` for a manager or a mode that is not here: a fallback would quietly remember nothing, or elsewhere
+ */
+export function memoryOf(section: Section = {}): MemoryConfiguration {
+  if (section.mode === 'tool')
+    throw new ReindeerError(
+      'configuration',
+      'memory.mode: tool is not in this version: no agent has memory tools. Remove the key, or set it to middleware.',
+    );
+  const asked = section.manager_class ?? 'deermem';
+  const word = asked.split(/[.:]/).at(-1)?.toLowerCase() ?? '';
+  const manager = MANAGERS.find(
+    (name) => word === name || word === `${name}manager` || word === `${name}memorymanager`,
+  );
+  if (manager === undefined)
+    throw new ReindeerError(
+      'configuration',
+      `memory.manager_class: there is no memory "${asked}" in this version.${didYouMean(asked, MANAGERS)} Use one of: ${MANAGERS.join(', ')}.`,
+    );
+  const given = Object.fromEntries(
+    Object.entries({ ...section, ...dropped(section.backend_config ?? {}) }).filter(([, value]) => value != null),
+  ) as Given;
+  const { staleness, consolidation } = DEFAULT_MEMORY;
+  return {
+    manager,
+    model: given.model ?? given.model_name ?? null,
+    flushMs: (section.shutdown_flush_timeout_seconds ?? 30) * 1000,
+    settings: {
+      enabled: manager !== 'noop' && (section.enabled ?? DEFAULT_MEMORY.enabled),
+      injection: section.injection_enabled ?? DEFAULT_MEMORY.injection,
+      debounceMs: given.debounce_seconds === undefined ? DEFAULT_MEMORY.debounceMs : given.debounce_seconds * 1000,
+      maxPending: given.queue_max_depth ?? DEFAULT_MEMORY.maxPending,
+      maxFacts: given.max_facts ?? DEFAULT_MEMORY.maxFacts,
+      confidenceThreshold: given.fact_confidence_threshold ?? DEFAULT_MEMORY.confidenceThreshold,
+      eviction: given.fact_eviction_policy ?? DEFAULT_MEMORY.eviction,
+      maxInjectionTokens: given.max_injection_tokens ?? DEFAULT_MEMORY.maxInjectionTokens,
+      guaranteedCategories: given.guaranteed_categories ?? DEFAULT_MEMORY.guaranteedCategories,
+      guaranteedTokens: given.guaranteed_token_budget ?? DEFAULT_MEMORY.guaranteedTokens,
+      staleness: {
+        enabled: given.staleness_review_enabled ?? staleness.enabled,
+        ageDays: given.staleness_age_days ?? staleness.ageDays,
+        minCandidates: given.staleness_min_candidates ?? staleness.minCandidates,
+        maxRemovals: given.staleness_max_removals_per_cycle ?? staleness.maxRemovals,
+        protectedCategories: given.staleness_protected_categories ?? staleness.protectedCategories,
+        maxLifetimeMultiplier: given.staleness_max_lifetime_multiplier ?? staleness.maxLifetimeMultiplier,
+        maxExtensionDays: given.staleness_max_extension_days ?? staleness.maxExtensionDays,
+      },
+      consolidation: {
+        enabled: given.consolidation_enabled ?? consolidation.enabled,
+        minFacts: given.consolidation_min_facts ?? consolidation.minFacts,
+        maxGroups: given.consolidation_max_groups_per_cycle ?? consolidation.maxGroups,
+        maxSources: given.consolidation_max_sources ?? consolidation.maxSources,
+      },
+      maxWatermarks: given.watermark_max_keys ?? DEFAULT_MEMORY.maxWatermarks,
+    },
+  };
+}
+
+/** Without keys that have no value. */
+const dropped = (backend: Backend): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(backend).filter(([, value]) => value != null));
