@@ -90,7 +90,7 @@ describe('the checker of storms', () => {
   test('passes a right history and finds each kind of damage', () => {
     expect(checkThread(good)).toMatchObject({ lost: [], doubled: [], stuck: [], wrong: [], finishedTools: 1 });
     const without = (index: number) => numbered(bodies.filter((_, at) => at !== index));
-    const withMore = (at: number, ...more: (typeof bodies)[number][]) =>
+    const withMore = (at: number, ...more: ThreadHistory['facts'][number]['content'][]) =>
       numbered([...bodies.slice(0, at), ...more, ...bodies.slice(at)]);
     const other = { ...run, run_id: 's', metadata: { label: 'c2-1' } };
     const overlapping = [
@@ -111,6 +111,7 @@ describe('the checker of storms', () => {
       ['no end', 'lost', { facts: without(8) }],
       ['two ends', 'doubled', { facts: withMore(9, status('success', true)) }],
       ['work behind the end', 'wrong', { facts: withMore(9, message({ ...tool, id: 't9' })) }],
+      ['a receipt without an end', 'wrong', { facts: withMore(4, { kind: 'delivery', receipt: null }) }],
       ['two runs at once', 'doubled', { facts: overlapping, runs: [run, other] }],
       ['a run that does not end', 'stuck', { runs: [{ ...run, status: 'running', acknowledged: false }] }],
       ['a busy thread', 'stuck', { status: 'busy' }],

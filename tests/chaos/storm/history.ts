@@ -152,9 +152,16 @@ function checkRuns({ facts, runs }: ThreadHistory, verdict: Findings): void {
 function checkOrder(facts: readonly FactRow[], verdict: Findings): void {
   const open = new Set<string>();
   const over = new Set<string>();
-  for (const { seq, run_id, content } of facts) {
+  for (const [index, { seq, run_id, content }] of facts.entries()) {
     if (run_id === null) continue;
     if (over.has(run_id)) verdict.wrong.push(`fact ${seq} (${content.kind}) stands behind the end of run ${run_id}`);
+    if (content.kind === 'delivery') {
+      // The receipt is a part of the end, also of a run that never began.
+      const next = facts[index + 1];
+      const ends = next?.run_id === run_id && next.content.kind === 'run' && next.content.terminal;
+      if (!ends) verdict.wrong.push(`fact ${seq} is a receipt of run ${run_id} without its end`);
+      continue;
+    }
     if (content.kind !== 'run') {
       if (!open.has(run_id)) verdict.wrong.push(`fact ${seq} (${content.kind}) of run ${run_id}, which does not run`);
       continue;
