@@ -238,3 +238,24 @@ describe('what sub-agents report of their steps', () => {
     },
   );
 });
+
+describe('a reader that pulls no more', () => {
+  test('keeps no timer behind the stop of its process', verifies('ND-03', 'GW-26'), async () => {
+    const g = gated();
+    const w = world({ script: g.script });
+    const { clock } = w.surroundings;
+    await w.runtime.start();
+    const run = await w.admitted();
+    await g.asked;
+    const reader = w.read(run, { modes: ['updates'] })[Symbol.asyncIterator]();
+    expect(await reader.next()).toMatchObject({ value: { event: 'metadata' } });
+    // It waits for more, gets it, and takes nothing further.
+    const more = reader.next();
+    g.answer.resolve('done');
+    await more;
+    const stopped = w.runtime.stop({ drainMs: 100, hardMs: 1_000 });
+    await clock.advance(3_000);
+    await stopped;
+    expect(clock.sleeping).toBe(0);
+  });
+});

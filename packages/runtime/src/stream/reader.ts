@@ -192,6 +192,9 @@ export class StreamReader {
     let ended = over.aborted;
     const onOver = () => {
       ended = true;
+      // Also where the consumer pulls no more, so that this generator never comes to its end.
+      pulse.stop();
+      seat.leave();
       sleeper.wake();
     };
     over.addEventListener('abort', onOver, { once: true });
