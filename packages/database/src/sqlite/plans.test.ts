@@ -1,6 +1,6 @@
 import { DatabaseSync } from 'node:sqlite';
 import { type Admission, NO_BATCH_USAGE, NO_USAGE } from '@reindeer/protocol';
-import { checkpointPut, EMPTY_REQUEST, newBatch, packed } from '@reindeer/testkit';
+import { checkpointPut, EMPTY_REQUEST, memoryChange, memoryFact, newBatch, packed } from '@reindeer/testkit';
 import { afterEach, expect, test } from 'vitest';
 import { bindParameters, compileStatement, createDialect, type Script, type Statement, type Tx } from '../executor.ts';
 import { scripts } from '../scripts.ts';
@@ -193,6 +193,33 @@ test('no statement of a call reads a whole table', async () => {
   await call(scripts['batches.claimEnded'], { owner: 'o', leaseMs: 10, limit: 5, now: 61 });
   await call(scripts['batches.told'], { batchId: 'batch', ends: 1 });
   await call(scripts['batches.reported'], { batchId: 'batch', owner: 'o', ends: 1 });
+  const memories = { userId: 'user', agent: '_default' };
+  const fact = memoryFact('fact');
+  const change = memoryChange({ put: [fact], sections: { topOfMind: [{ text: 'x', sources: ['fact'] }] } });
+  await call(scripts['memory.change'], { ...memories, change, now: 1 });
+  await call(scripts['memory.change'], { ...memories, change: memoryChange({ remove: ['fact'] }), now: 1 });
+  await call(scripts['memory.read'], memories);
+  await call(scripts['memory.audit'], memories);
+  const conversation = { ...memories, threadId: 'thread', leaving: false, signals: [], maxPending: 9, maxMessages: 9 };
+  await call(scripts['memory.enqueue'], { ...conversation, messages: [], dueAt: 1, now: 1 });
+  const claimCapture = async (token: string) => {
+    const [right] = await call(scripts['memory.claim'], { tokens: [token], leaseUntil: 9, now: 1 });
+    if (right === undefined) throw new Error('Nothing was claimed.');
+    return right;
+  };
+  await call(scripts['memory.postpone'], { right: await claimCapture('t1'), dueAt: 1, failed: true });
+  const right = await claimCapture('t2');
+  await call(scripts['memory.enqueue'], { ...conversation, messages: [], dueAt: 1, now: 1 });
+  for (const change of [memoryChange(), null])
+    await call(scripts['memory.settle'], {
+      right: change === null ? await claimCapture('t3') : right,
+      change,
+      watermark: null,
+      maxWatermarks: 0,
+      now: 2,
+    });
+  for (const userId of ['user', null]) await call(scripts['memory.pending'], { userId });
+  await call(scripts['memory.clear'], { userId: 'user', now: 3 });
   await call(scripts['runs.finalize'], ended('r1'));
   await call(scripts['runs.finalize'], ended('r2'));
   await call(scripts['runs.remove'], { runId: 'r1', userId: 'user' });
@@ -202,7 +229,7 @@ test('no statement of a call reads a whole table', async () => {
   await call(scripts['threads.delete'], { ...own, fence: fenceOf('r4') });
 
   const missed = Object.keys(scripts).filter(
-    (name) => /^(runs|threads|log|journal|batches)\./.test(name) && !called.has(name),
+    (name) => /^(runs|threads|log|journal|batches|memory)\./.test(name) && !called.has(name),
   );
   expect(missed).toEqual([]);
   const bad: string[] = [];
