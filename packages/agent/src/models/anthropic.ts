@@ -22,13 +22,24 @@ const CLIENT_KEYS: ReadonlySet<string> = new Set([
   'stream_chunk_timeout',
   'output_version',
   'prompt_caching',
+  'reasoning_effort',
 ]);
+/** The efforts of others in the words of this provider; `none` says nothing. */
+const EFFORTS: Readonly<Record<string, string>> = {
+  minimal: 'low',
+  low: 'low',
+  medium: 'medium',
+  high: 'high',
+  xhigh: 'high',
+  max: 'max',
+};
 
 /** A client for Anthropic's messages. */
 export function createAnthropic(options: ModelOptions): BaseChatModel {
   const { settings } = options;
   const maxTokens = typeof settings.max_tokens === 'number' ? settings.max_tokens : DEFAULT_MAX_TOKENS;
   const thinking = boundedThinking(settings.thinking, maxTokens);
+  const effort = typeof settings.reasoning_effort === 'string' ? EFFORTS[settings.reasoning_effort] : undefined;
   const rest = Object.fromEntries(Object.entries(settings).filter(([key]) => !CLIENT_KEYS.has(key)));
   const fields: Record<string, unknown> = {
     model: options.model,
@@ -42,6 +53,7 @@ export function createAnthropic(options: ModelOptions): BaseChatModel {
     ...(settings.top_k === undefined ? {} : { topK: settings.top_k }),
     ...(settings.stop === undefined ? {} : { stopSequences: settings.stop }),
     ...(thinking === undefined ? {} : { thinking }),
+    ...(effort === undefined ? {} : { outputConfig: { effort } }),
     ...(Object.keys(rest).length === 0 ? {} : { invocationKwargs: rest }),
     clientOptions: {
       ...(typeof settings.timeout === 'number' ? { timeout: settings.timeout * 1_000 } : {}),

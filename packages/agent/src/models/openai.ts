@@ -4,6 +4,7 @@ import type { ChatGenerationChunk } from '@langchain/core/outputs';
 import { ChatOpenAICompletions, ChatOpenAIResponses } from '@langchain/openai';
 import { ReindeerError } from '@reindeer/protocol';
 import type { ModelOptions } from './entry.ts';
+import { chunkTimeoutOf, isStream, punctual, type RawStream, tidied } from './openai-stream.ts';
 
 type Settings = Readonly<Record<string, unknown>>;
 type Delta = Record<string, unknown>;
@@ -33,9 +34,28 @@ const NOT_IN_BODY: ReadonlySet<string> = new Set([
   'streaming',
 ]);
 
+/** Servers that speak OpenAI's chat completions, each in its own way. */
+export type Family = 'openai' | 'deepseek' | 'vllm' | 'ollama' | 'gemini';
+
+/** Under which name a family wants the reasoning of earlier answers back; null = it refuses or ignores it. */
+const REASONING_FIELD: Readonly<Record<Exclude<Family, 'openai'>, string | null>> = {
+  deepseek: 'reasoning_content',
+  vllm: 'reasoning',
+  ollama: 'reasoning',
+  gemini: null,
+};
+
+/** OpenAI itself gets none; of other servers most follow DeepSeek. */
+function reasoningFieldOf(family: Family, baseUrl: string | null): string | null {
+  if (family !== 'openai') return REASONING_FIELD[family];
+  if (baseUrl === null || /\bapi\.openai\.com\b/.test(baseUrl)) return null;
+  return /\bgenerativelanguage\.googleapis\.com\b/.test(baseUrl) ? null : REASONING_FIELD.deepseek;
+}
+
 /** A client for OpenAI and for servers that speak its chat completions (or, with `use_responses_api`, its responses). */
-export function createOpenAi(options: ModelOptions): BaseChatModel {
+export function createOpenAi(options: ModelOptions, family: Family = 'openai'): BaseChatModel {
   const { settings } = options;
+  const chunkTimeoutMs = chunkTimeoutOf(settings.stream_chunk_timeout);
   const fields: Record<string, unknown> = {
     model: options.model,
     apiKey: options.apiKey ?? '',
@@ -51,8 +71,18 @@ export function createOpenAi(options: ModelOptions): BaseChatModel {
     ...(typeof settings.timeout === 'number' ? { timeout: settings.timeout * 1_000 } : {}),
   };
   for (const [key, name] of Object.entries(CLIENT_NAMES)) if (settings[key] !== undefined) fields[name] = settings[key];
-  if (settings.use_responses_api === true) return new Responses(fields as never);
-  return new Completions(fields as never, options.baseUrl !== null && !/\bapi\.openai\.com\b/.test(options.baseUrl));
+  if (settings.use_responses_api === true) return new Responses(withEffort(fields) as never, chunkTimeoutMs);
+  return new Completions(fields as never, {
+    reasoningField: reasoningFieldOf(family, options.baseUrl),
+    chunkTimeoutMs,
+  });
+}
+
+/** Responses take the effort inside `reasoning`. */
+function withEffort(fields: Settings): Settings {
+  const { reasoning_effort: effort, reasoning, ...rest } = fields.modelKwargs as Record<string, unknown>;
+  const given = { ...(effort === undefined ? {} : { effort }), ...(reasoning as object | undefined) };
+  return { ...fields, modelKwargs: rest, ...(Object.keys(given).length === 0 ? {} : { reasoning: given }) };
 }
 
 function bodyOf(settings: Settings): Record<string, unknown> {
@@ -66,14 +96,19 @@ function bodyOf(settings: Settings): Record<string, unknown> {
 const estimate = (content: unknown): number =>
   Math.ceil((typeof content === 'string' ? content.length : JSON.stringify(content ?? '').length) / 4);
 
-const REASONING = Symbol('reasoning');
+const CARRIED = Symbol('what earlier answers carry');
+
+interface Manners {
+  readonly reasoningField: string | null;
+  readonly chunkTimeoutMs: number | null;
+}
 
 class Completions extends ChatOpenAICompletions {
-  readonly #echoReasoning: boolean;
+  readonly #manners: Manners;
 
-  constructor(fields: never, echoReasoning: boolean) {
+  constructor(fields: never, manners: Manners) {
     super(fields);
-    this.#echoReasoning = echoReasoning;
+    this.#manners = manners;
   }
 
   override async getNumTokens(content: unknown): Promise<number> {
@@ -84,7 +119,7 @@ class Completions extends ChatOpenAICompletions {
     messages: BaseMessage[],
     options: this['ParsedCallOptions'],
   ): AsyncGenerator<ChatGenerationChunk> {
-    const lent = this.#echoReasoning ? { ...options, [REASONING]: reasoningOf(messages) } : options;
+    const lent = { ...options, [CARRIED]: carriedBy(messages) };
     let finished = false;
     for await (const piece of super._streamResponseChunks(messages, lent)) {
       if (piece.generationInfo?.finish_reason !== undefined) finished = true;
@@ -94,9 +129,10 @@ class Completions extends ChatOpenAICompletions {
   }
 
   override async completionWithRetry(request: never, options?: never): Promise<never> {
-    const { [REASONING]: reasoning, ...rest } = (options ?? {}) as Record<PropertyKey, unknown>;
-    if (Array.isArray(reasoning)) echo(request, reasoning as (string | null)[]);
-    return super.completionWithRetry(request, rest as never) as unknown as Promise<never>;
+    const { [CARRIED]: carried, ...rest } = (options ?? {}) as Record<PropertyKey, unknown>;
+    if (Array.isArray(carried)) giveBack(request, carried as Carried[], this.#manners.reasoningField);
+    const answer: unknown = await super.completionWithRetry(request, rest as never);
+    return (isStream(answer) ? tidied(punctual(answer, this.#manners.chunkTimeoutMs)) : answer) as never;
   }
 
   protected override _convertCompletionsDeltaToBaseMessageChunk(...args: never): never {
@@ -104,14 +140,24 @@ class Completions extends ChatOpenAICompletions {
     const message = super._convertCompletionsDeltaToBaseMessageChunk(
       ...([delta, ...rest] as never as [never, never]),
     ) as AIMessageChunk;
-    // vLLM, OpenRouter and others name it `reasoning`.
-    if (typeof delta.reasoning === 'string' && message.additional_kwargs.reasoning_content === undefined)
-      message.additional_kwargs.reasoning_content = delta.reasoning;
+    if (delta.thought_signatures !== undefined) message.additional_kwargs.thought_signatures = delta.thought_signatures;
     return message as never;
   }
 }
 
 class Responses extends ChatOpenAIResponses {
+  readonly #chunkTimeoutMs: number | null;
+
+  constructor(fields: never, chunkTimeoutMs: number | null) {
+    super(fields);
+    this.#chunkTimeoutMs = chunkTimeoutMs;
+  }
+
+  override async completionWithRetry(request: never, options?: never): Promise<never> {
+    const answer: unknown = await super.completionWithRetry(request, options);
+    return (isStream(answer) ? punctual(answer as RawStream<unknown>, this.#chunkTimeoutMs) : answer) as never;
+  }
+
   override async getNumTokens(content: unknown): Promise<number> {
     return estimate(content);
   }
@@ -139,18 +185,40 @@ function mustHaveFinished(finished: boolean, signal: AbortSignal | undefined): v
   });
 }
 
-/** The reasoning of each model message, in order; the client's own conversion drops it. */
-function reasoningOf(messages: readonly BaseMessage[]): (string | null)[] {
-  return messages.filter(AIMessage.isInstance).map((message) => {
-    const reasoning = message.additional_kwargs.reasoning_content;
-    return typeof reasoning === 'string' && reasoning !== '' ? reasoning : null;
-  });
+/** What the client's own conversion of an earlier answer drops and some providers want back. */
+interface Carried {
+  readonly reasoning: string | null;
+  /** Gemini's thought signatures, by the id of the call or `#` and its place; that of the text under the empty name. */
+  readonly signatures: Readonly<Record<string, unknown>>;
 }
 
-/** Providers that think between tool calls refuse the next request when their reasoning does not come back with it. */
-function echo(request: { messages: Record<string, unknown>[] }, reasoning: readonly (string | null)[]): void {
+const carriedBy = (messages: readonly BaseMessage[]): Carried[] =>
+  messages.filter(AIMessage.isInstance).map(({ additional_kwargs: { reasoning_content, thought_signatures } }) => ({
+    reasoning: typeof reasoning_content === 'string' && reasoning_content !== '' ? reasoning_content : null,
+    signatures:
+      typeof thought_signatures === 'object' && thought_signatures !== null
+        ? (thought_signatures as Readonly<Record<string, unknown>>)
+        : {},
+  }));
+
+/** Providers that think between tool calls refuse the next request when their reasoning, or their mark on it, does not come back. */
+function giveBack(
+  request: { messages: Record<string, unknown>[] },
+  carried: readonly Carried[],
+  reasoningField: string | null,
+): void {
   const answers = request.messages.filter((message) => message.role === 'assistant');
-  if (answers.length !== reasoning.length) return;
-  for (const [index, message] of answers.entries())
-    if (reasoning[index] !== null) message.reasoning_content = reasoning[index];
+  if (answers.length !== carried.length) return;
+  for (const [position, message] of answers.entries()) {
+    const { reasoning, signatures } = carried[position] as Carried;
+    if (reasoning !== null && reasoningField !== null) message[reasoningField] = reasoning;
+    sign(message, signatures['']);
+    if (Array.isArray(message.tool_calls))
+      for (const [place, call] of (message.tool_calls as Record<string, unknown>[]).entries())
+        sign(call, signatures[String(call.id)] ?? signatures[`#${place}`]);
+  }
+}
+
+function sign(part: Record<string, unknown>, signature: unknown): void {
+  if (typeof signature === 'string') part.extra_content = { google: { thought_signature: signature } };
 }

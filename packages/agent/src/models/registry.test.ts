@@ -136,6 +136,7 @@ describe('thinking', () => {
   test('on, off and unsupported', verifies('MOD-2', 'AG-1'), async () => {
     const entry = fake('a', {
       supports_thinking: true,
+      supports_reasoning_effort: true,
       temperature: 1,
       when_thinking_enabled: { extra_body: { thinking: { type: 'enabled' } } },
     });
@@ -176,12 +177,39 @@ describe('thinking', () => {
     });
   });
 
-  test('reasoning effort only where it is supported', async () => {
-    const { registry, made } = setUp([fake('a', { supports_reasoning_effort: true }), fake('b')]);
-    await registry.choose({ name: 'a', reasoningEffort: 'high' });
-    await registry.choose({ name: 'b', reasoningEffort: 'high' });
-    expect(made.map((options) => options.settings)).toEqual([{ reasoning_effort: 'high' }, {}]);
-  });
+  test(
+    'reasoning effort only where it is supported, known, and not against the switch',
+    verifies('MOD-3'),
+    async () => {
+      const shape = {
+        supports_thinking: true,
+        when_thinking_enabled: { extra_body: { thinking: { type: 'enabled' } } },
+      };
+      const { registry, made, warnings } = setUp([
+        fake('a', { supports_reasoning_effort: true }),
+        fake('b'),
+        fake('c', { ...shape, supports_reasoning_effort: true }),
+        fake('d', shape),
+      ]);
+      const chosen = [
+        await registry.choose({ name: 'a', reasoningEffort: 'high' }),
+        await registry.choose({ name: 'b', reasoningEffort: 'high' }),
+        await registry.choose({ name: 'c', thinking: false, reasoningEffort: 'high' }),
+        await registry.choose({ name: 'd', thinking: false, reasoningEffort: 'high' }),
+        await registry.choose({ name: 'a', reasoningEffort: 'as hard as you can' }),
+      ];
+      expect(chosen.map((choice) => choice.reasoningEffort)).toEqual(['high', null, null, null, null]);
+      const off = { extra_body: { thinking: { type: 'disabled' } } };
+      expect(made.map((options) => options.settings)).toEqual([
+        { reasoning_effort: 'high' },
+        {},
+        { ...off, reasoning_effort: 'minimal' },
+        off,
+        {},
+      ]);
+      expect(warnings).toEqual(['Unknown reasoning effort, using the default']);
+    },
+  );
 });
 
 test(

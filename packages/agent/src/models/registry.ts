@@ -1,6 +1,7 @@
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import { type Logger, ReindeerError } from '@reindeer/protocol';
 import { type ModelEntry, type ModelFactory, type ModelInfo, modelInfo } from './entry.ts';
+import type { Family } from './openai.ts';
 import { thinkingSettings } from './thinking.ts';
 
 export interface ModelChoice {
@@ -9,6 +10,8 @@ export interface ModelChoice {
   /** Default true, where the model supports it. */
   readonly thinking?: boolean;
   readonly reasoningEffort?: string | null;
+  /** Laid over the entry's settings: those of a custom agent. null = as the entry says. */
+  readonly settings?: { readonly temperature: number | null; readonly max_tokens: number | null } | null;
 }
 
 export interface ChosenModel {
@@ -41,20 +44,48 @@ const DEFAULT_ANTHROPIC_MODEL = 'claude-sonnet-4-5';
 const MAX_CLIENTS = 64;
 
 interface Adapter {
-  readonly keyVariable: string | null;
+  /** Variables of the environment with a key, the first that is set counts; empty = no key is needed. */
+  readonly keyVariables: readonly string[];
   readonly urlVariables: readonly string[];
+  /** Where the provider is when nothing else says so; null = its client knows. */
+  readonly url: string | null;
   readonly create: ModelFactory;
 }
 
+const compatible = (family: Family, url: string | null, keys: readonly string[], urls: readonly string[]): Adapter => ({
+  keyVariables: keys,
+  urlVariables: urls,
+  url,
+  create: async (options) => (await import('./openai.ts')).createOpenAi(options, family),
+});
+
 /** Provider adapters load their packages at first use: a server without that provider never pays for them. */
-const OPENAI: Adapter = {
-  keyVariable: 'OPENAI_API_KEY',
-  urlVariables: ['OPENAI_BASE_URL', 'OPENAI_API_BASE'],
-  create: async (options) => (await import('./openai.ts')).createOpenAi(options),
+const OPENAI = compatible('openai', null, ['OPENAI_API_KEY'], ['OPENAI_BASE_URL', 'OPENAI_API_BASE']);
+const DEEPSEEK = compatible(
+  'deepseek',
+  'https://api.deepseek.com/v1',
+  ['DEEPSEEK_API_KEY'],
+  ['DEEPSEEK_BASE_URL', 'DEEPSEEK_API_BASE'],
+);
+const GEMINI = compatible(
+  'gemini',
+  'https://generativelanguage.googleapis.com/v1beta/openai',
+  ['GEMINI_API_KEY', 'GOOGLE_API_KEY'],
+  ['GEMINI_BASE_URL'],
+);
+/** Servers of one's own: mostly without a key. */
+const VLLM = compatible('vllm', 'http://127.0.0.1:8000/v1', [], ['VLLM_BASE_URL']);
+const OLLAMA_SERVER = compatible('ollama', 'http://127.0.0.1:11434/v1', [], ['OLLAMA_BASE_URL']);
+const OLLAMA: Adapter = {
+  ...OLLAMA_SERVER,
+  // Addresses of its own interface have no /v1.
+  create: (options) =>
+    OLLAMA_SERVER.create({ ...options, baseUrl: `${options.baseUrl?.replace(/\/+$|\/v1\/*$/g, '') ?? ''}/v1` }),
 };
 const ANTHROPIC: Adapter = {
-  keyVariable: 'ANTHROPIC_API_KEY',
+  keyVariables: ['ANTHROPIC_API_KEY'],
   urlVariables: ['ANTHROPIC_BASE_URL'],
+  url: null,
   create: async (options) => (await import('./anthropic.ts')).createAnthropic(options),
 };
 
@@ -63,22 +94,31 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   openai: OPENAI,
   ChatOpenAI: OPENAI,
   PatchedChatOpenAI: OPENAI,
-  ChatDeepSeek: OPENAI,
-  PatchedChatDeepSeek: OPENAI,
-  VllmChatModel: OPENAI,
+  deepseek: DEEPSEEK,
+  ChatDeepSeek: DEEPSEEK,
+  PatchedChatDeepSeek: DEEPSEEK,
+  gemini: GEMINI,
+  ChatGoogleGenerativeAI: GEMINI,
+  vllm: VLLM,
+  VllmChatModel: VLLM,
+  ollama: OLLAMA,
+  ChatOllama: OLLAMA,
   anthropic: ANTHROPIC,
   ChatAnthropic: ANTHROPIC,
   ClaudeChatModel: ANTHROPIC,
 };
 
+/** The efforts that providers know. What a client sends goes into a request of the operator's: nothing else passes. */
+const EFFORTS: ReadonlySet<string> = new Set(['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max']);
+
+const NO_SERVER = { keyVariables: [], urlVariables: [], url: null } as const;
+
 /** Throws `configuration` for two entries of one name, an unknown `use`, or an entry without a model. */
 export function createModelRegistry(options: RegistryOptions): ModelRegistry {
   const adapters: Record<string, Adapter> = { ...ADAPTERS };
-  for (const [use, create] of Object.entries(options.factories ?? {}))
-    adapters[use] = { keyVariable: null, urlVariables: [], create };
+  for (const [use, create] of Object.entries(options.factories ?? {})) adapters[use] = { ...NO_SERVER, create };
   const entries = options.entries.length > 0 ? options.entries : entriesFromEnvironment(options);
-  if (options.demo !== undefined)
-    adapters[options.demo.entry.use] = { keyVariable: null, urlVariables: [], create: options.demo.factory };
+  if (options.demo !== undefined) adapters[options.demo.entry.use] = { ...NO_SERVER, create: options.demo.factory };
   const byName = new Map<string, ModelEntry>();
   for (const entry of entries) {
     if (byName.has(entry.name))
@@ -109,9 +149,11 @@ export function createModelRegistry(options: RegistryOptions): ModelRegistry {
       const thinking = wanted && entry.supports_thinking === true;
       if (choice.thinking === true && !thinking)
         options.logger.warn('The model does not support thinking; it is off', { model: entry.name });
-      const effort = entry.supports_reasoning_effort === true ? (choice.reasoningEffort ?? null) : null;
-      const key = JSON.stringify([entry.name, thinking, effort]);
-      const client = clients.get(key) ?? create(adapters, entry, thinking, effort, options.environment);
+      const effort = effortOf(entry, choice, options.logger);
+      const overlay = Object.fromEntries(Object.entries(choice.settings ?? {}).filter(([, value]) => value != null));
+      const key = JSON.stringify([entry.name, thinking, effort, overlay.temperature, overlay.max_tokens]);
+      const client =
+        clients.get(key) ?? create(adapters, { ...entry, ...overlay }, thinking, effort, options.environment);
       clients.delete(key);
       clients.set(key, client);
       // The oldest client goes when clients ask with ever new efforts.
@@ -126,6 +168,16 @@ export function createModelRegistry(options: RegistryOptions): ModelRegistry {
   };
 }
 
+/** Only where the model supports it, and not against the switch: who turns thinking off wants none (MOD-3). */
+function effortOf(entry: ModelEntry, choice: ModelChoice, logger: Logger): string | null {
+  const asked = choice.reasoningEffort ?? null;
+  if (asked === null || entry.supports_reasoning_effort !== true) return null;
+  if (entry.supports_thinking === true && choice.thinking === false) return null;
+  if (EFFORTS.has(asked)) return asked;
+  logger.warn('Unknown reasoning effort, using the default', { asked: asked.slice(0, 50), model: entry.name });
+  return null;
+}
+
 async function create(
   adapters: Readonly<Record<string, Adapter>>,
   entry: ModelEntry,
@@ -136,12 +188,14 @@ async function create(
   const adapter = adapterOf(adapters, entry);
   // The key of the environment belongs to the provider's own address, never to one that an entry names. Servers of one's own
   // mostly want none.
-  const ambient = adapter.keyVariable === null ? undefined : environment[adapter.keyVariable];
-  const apiKey = entry.api_key ?? (entry.base_url === undefined ? ambient : 'none');
-  if (adapter.keyVariable !== null && (apiKey === undefined || apiKey === ''))
+  const [keyVariable] = adapter.keyVariables;
+  const ambient = adapter.keyVariables.map((name) => environment[name]).find(isSet);
+  const free = keyVariable === undefined && adapter.url !== null;
+  const apiKey = entry.api_key ?? (entry.base_url === undefined && !free ? ambient : 'none');
+  if (keyVariable !== undefined && (apiKey === undefined || apiKey === ''))
     throw new ReindeerError(
       'configuration',
-      `The model "${entry.name}" has no key. Set ${adapter.keyVariable} in the environment, or api_key in its entry.`,
+      `The model "${entry.name}" has no key. Set ${keyVariable} in the environment, or api_key in its entry.`,
     );
   const fromEnvironment = adapter.urlVariables
     .map((name) => environment[name])
@@ -149,7 +203,7 @@ async function create(
   return adapter.create({
     model: entry.model,
     apiKey: apiKey ?? null,
-    baseUrl: entry.base_url ?? fromEnvironment ?? null,
+    baseUrl: entry.base_url ?? fromEnvironment ?? adapter.url,
     settings: { ...thinkingSettings(entry, thinking), ...(effort === null ? {} : { reasoning_effort: effort }) },
   });
 }

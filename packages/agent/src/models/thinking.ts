@@ -17,13 +17,13 @@ export function thinkingSettings(entry: ModelEntry, thinking: boolean): Settings
   };
   if (thinking) return merged(base, enable);
   if (entry.when_thinking_disabled !== undefined) return merged(base, entry.when_thinking_disabled);
-  return merged(base, counterpart(enable));
+  return merged(base, counterpart(enable, entry.supports_reasoning_effort === true));
 }
 
-function counterpart(enable: Settings): Settings {
+function counterpart(enable: Settings, effort: boolean): Settings {
   const body = enable.extra_body;
   if (isRecord(body) && isRecord(body.thinking))
-    return { extra_body: { thinking: { type: 'disabled' } }, reasoning_effort: 'minimal' };
+    return { extra_body: { thinking: { type: 'disabled' } }, ...(effort ? { reasoning_effort: 'minimal' } : {}) };
   if (isRecord(body) && isRecord(body.chat_template_kwargs)) {
     const off = Object.keys(body.chat_template_kwargs).filter((key) => key === 'thinking' || key === 'enable_thinking');
     return { extra_body: { chat_template_kwargs: Object.fromEntries(off.map((key) => [key, false])) } };
