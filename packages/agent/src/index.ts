@@ -52,6 +52,16 @@ export {
   type RegistryOptions,
 } from './models/registry.ts';
 export {
+export { DEFAULT_TOOL_GROUPS } from './profiles/active.ts';
+export {
+  type AgentProfile,
+  agentNameOf,
+  isAgentName,
+  MAX_SOUL,
+  type ProfileChange,
+  profileFields,
+} from './profiles/profile.ts';
+export { AgentProfiles, type AgentProfilesOptions } from './profiles/store.ts';
   allowlistProvider,
   type GuardrailDecision,
   type GuardrailProvider,

@@ -56,8 +56,11 @@ export function dynamicContextMiddleware(parts: DynamicContextParts): Middleware
       const date = dateOf(clock.now());
       const last = reminders.at(-1);
       if (last?.date === date) return undefined;
-      const { attempt } = scopeOf(runtime);
-      const text = last === undefined && memory !== undefined ? await recalled(memory, attempt.run) : null;
+      const { attempt, agent } = scopeOf(runtime);
+      const text =
+        last === undefined && memory !== undefined
+          ? await recalled(memory, attempt.run, agent?.name ?? agentName)
+          : null;
       return { [REMINDERS]: [{ before: target.id, date, memory: text } satisfies Reminder] };
     },
     wrapModelCall(request, handler) {
@@ -71,6 +74,7 @@ export function dynamicContextMiddleware(parts: DynamicContextParts): Middleware
   async function recalled(
     source: MemorySource,
     run: { readonly userId: string; readonly threadId: string },
+    ofAgent: string,
   ): Promise<string | null> {
     const timer = new AbortController();
     const late = clock.sleep(MEMORY_TIMEOUT_MS, timer.signal).then(
@@ -80,7 +84,7 @@ export function dynamicContextMiddleware(parts: DynamicContextParts): Middleware
     const limit = new AbortController();
     try {
       const { userId, threadId } = run;
-      const asked = source.context({ userId, threadId, agentName, signal: limit.signal });
+      const asked = source.context({ userId, threadId, agentName: ofAgent, signal: limit.signal });
       const text = await Promise.race([asked, late]);
       return text === null || text.trim() === '' ? null : escapedText(text);
     } catch (error) {

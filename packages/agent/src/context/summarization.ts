@@ -37,6 +37,8 @@ export interface SummarizationSettings extends SummarySettings {
     readonly messages: readonly BaseMessage[];
     readonly userId: string;
     readonly threadId: string;
+    /** Custom agent that the conversation is with; absent = the default agent. */
+    readonly agentName?: string;
   }): Promise<void>;
 }
 
@@ -140,7 +142,13 @@ export function summarizationMiddleware(settings: SummarizationSettings, surroun
     const { attempt } = scope;
     const { userId, threadId } = attempt.run;
     try {
-      await settings.beforeCompaction?.({ messages: cut.removed, userId, threadId });
+      const agentName = scope.agent?.name;
+      await settings.beforeCompaction?.({
+        messages: cut.removed,
+        userId,
+        threadId,
+        ...(agentName == null ? {} : { agentName }),
+      });
     } catch (error) {
       surroundings.logger.warn('What is told before a compaction failed', { reason: reasonOf(error) });
     }

@@ -38,7 +38,11 @@ import { tokenBudgetMiddleware } from '../middleware/token-budget.ts';
 import { uploadsMiddleware } from '../middleware/uploads.ts';
 import { viewedImagesMiddleware } from '../middleware/viewed-images.ts';
 import type { ModelEntry } from '../models/entry.ts';
-import type { ModelRegistry } from '../models/registry.ts';
+import type { ModelChoice, ModelRegistry } from '../models/registry.ts';
+import { type ActiveAgent, agentToolsMiddleware, DEFAULT_TOOL_GROUPS, skillsFor } from '../profiles/active.ts';
+import { agentNameOf } from '../profiles/profile.ts';
+import type { AgentProfiles } from '../profiles/store.ts';
+import { setupAgentTool, updateAgentTool } from '../profiles/tools.ts';
 import { skillActivationMiddleware } from '../skills/activation.ts';
 import type { Skill } from '../skills/library.ts';
 import { skillPolicyMiddleware } from '../skills/policy.ts';
@@ -102,6 +106,10 @@ export interface LeadAgentOptions {
   readonly memory?: MemorySource;
   /** Notes conversations, so that something may be learned from them; absent = nothing is. Never those of sub-agents. */
   readonly capture?: MemoryCapture;
+  /** Custom agents; absent = there is only the default one. */
+  readonly profiles?: AgentProfiles;
+  /** Group of each tool that is in one, for agents that are kept to groups; absent = the groups that tools have by themselves. */
+  readonly toolGroups?: ReadonlyMap<string, string>;
   readonly surroundings: Surroundings;
   readonly settings?: Partial<LeadAgentSettings>;
 }
@@ -139,6 +147,9 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
   const guards = guardsOf(options);
   const chain = (more: readonly Middleware[]): Middleware[] => leadChain(options, more, guards);
   const fixedTools = [...coreTools(settings.tools, abilities), ...(options.tools ?? [])];
+  // Last of all (AG-2). Only agents that may call them are offered them.
+  const agentTools = { profiles: options.profiles, models: () => models.list().map((model) => model.name) };
+  const late = hasProfiles(agentTools) ? [setupAgentTool(agentTools), updateAgentTool(agentTools)] : [];
   const sections = new WeakMap<readonly Skill[], string>();
   const sectionOf = (skills: readonly Skill[]): string => {
     const known = sections.get(skills) ?? skillsSection(skills);
@@ -160,15 +171,20 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
         planning: boolean,
         section: string | undefined,
         skills: string,
+        agent: ActiveAgent | null,
       ): SystemMessage => {
-        const key = JSON.stringify([interactive, planning, section ?? '', skills]);
+        const { name = null, soul = '', selfUpdate = false, bootstrap = false } = agent ?? {};
+        const key = JSON.stringify([interactive, planning, section ?? '', skills, name, soul, selfUpdate, bootstrap]);
         const known = prompts.get(key);
         if (known !== undefined) return known;
         const made = new SystemMessage(
           systemPrompt({
-            agentName: settings.agentName,
+            agentName: bootstrap ? settings.agentName : (name ?? settings.agentName),
             interactive,
             ...abilities,
+            soul,
+            selfUpdate,
+            ...(bootstrap && name !== null ? { making: name } : {}),
             ...(planning ? { planning: TODOS_PROMPT } : {}),
             ...(skills === '' ? {} : { skills }),
             ...(deferred === null ? {} : { deferredTools: deferred.section }),
@@ -200,7 +216,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
       const loop = createLoop({
         channels: threadChannels(surroundings.random),
         middleware,
-        tools: [...tools, ...(deferred === null ? [] : [deferred.tool]), writeTodosTool(), ...extra.tools],
+        tools: [...tools, ...(deferred === null ? [] : [deferred.tool]), writeTodosTool(), ...extra.tools, ...late],
         random: surroundings.random,
         historyLimits: settings.history,
         request(scope, runtime, offered) {
@@ -208,7 +224,13 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
           const run = runOptions(runtime);
           const interactive = run.non_interactive !== true;
           const planning = isPlanMode(run);
-          const systemMessage = promptOf(interactive, planning, delegation(run), sectionOf(scope.skills ?? NO_SKILLS));
+          const systemMessage = promptOf(
+            interactive,
+            planning,
+            delegation(run),
+            sectionOf(scope.skills ?? NO_SKILLS),
+            scope.agent,
+          );
           return {
             model: scope.model,
             systemMessage,
@@ -225,6 +247,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
       // Pictures go to the model of the lead agent only.
       tools: tools.filter((tool) => tool.name !== VIEW_IMAGE),
       middleware: options.middleware ?? [],
+      ...(options.profiles === undefined ? {} : { agentTools: agentToolsMiddleware(toolGroupsOf(options)) }),
       approvals: settings.approvals,
       llmCall: settings.llmCall,
       safeguards: settings.safeguards,
@@ -291,13 +314,15 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
     description: 'Plans, uses tools in a sandbox, and hands over finished work.',
     async forAttempt(attempt, saver): Promise<Graph> {
       const run = optionsOf(attempt);
-      const [chosen, catalog, skills] = await Promise.all([
-        models.choose(choiceOf(run)),
+      const agent = await activeAgent(options.profiles, attempt.run.userId, run);
+      const [chosen, catalog, all] = await Promise.all([
+        models.choose(choiceOf(run, agent)),
         options.mcp?.catalog(attempt.signal) ?? NO_TOOLS,
         skillsOf(attempt.run.userId),
       ]);
+      const skills = all === null ? null : skillsFor(agent, all);
       const built = buildFor(catalog);
-      const delegates = run.subagent_enabled === true && options.subagents !== undefined;
+      const delegates = run.subagent_enabled === true && agent?.bootstrap !== true && options.subagents !== undefined;
       return agentGraph({
         ...(delegates ? built.delegating : built.plain),
         saver,
@@ -310,14 +335,19 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
           windowOf(chosen.entry),
           skills,
           chosen.entry.supports_vision === true,
+          agent,
         ),
         metadata: {
-          agent_name: LEAD_AGENT,
+          agent_name: agent?.name ?? LEAD_AGENT,
           model_name: chosen.entry.name,
           thinking_enabled: chosen.thinking,
           ...(isPlanMode(run) ? { is_plan_mode: true } : {}),
           ...(delegates ? { subagent_enabled: true } : {}),
           ...(chosen.reasoningEffort === null ? {} : { reasoning_effort: chosen.reasoningEffort }),
+          ...(agent?.profile?.tool_groups == null ? {} : { tool_groups: agent.profile.tool_groups }),
+          ...(agent?.name == null || skills === null
+            ? {}
+            : { available_skills: skills.filter((skill) => skill.enabled).map((skill) => skill.name) }),
         },
       });
     },
@@ -347,7 +377,7 @@ function guardsOf(options: LeadAgentOptions): Safeguards {
       ? summarization.beforeCompaction
       : async (input) => {
           await summarization.beforeCompaction?.(input);
-          await capture.capture({ ...input, agentName, leaving: true });
+          await capture.capture({ agentName, ...input, leaving: true });
         };
   return safeguards({
     settings: {
@@ -376,13 +406,14 @@ export function leadChain(
   const { models, sandboxes, surroundings } = options;
   const settings = settingsOf(options);
   /** The run's model without thinking, for short questions beside the work. */
-  const helperModel = async (run: Readonly<Record<string, unknown>>) =>
-    (await models.choose({ name: choiceOf(run).name, thinking: false })).model;
+  const helperModel = async (scope: AttemptScope) =>
+    (await models.choose({ name: choiceOf(optionsOf(scope.attempt), scope.agent).name, thinking: false })).model;
   return [
     ...guards.first,
     threadDataMiddleware(),
     uploadsMiddleware(sandboxes),
     viewedImagesMiddleware(),
+    ...(options.profiles === undefined ? [] : [agentToolsMiddleware(toolGroupsOf(options))]),
     skillActivationMiddleware(surroundings.logger),
     skillPolicyMiddleware(),
     ...guards.context,
@@ -395,7 +426,7 @@ export function leadChain(
       ? []
       : [memoryCaptureMiddleware(options.capture, settings.agentName, surroundings)]),
     titleMiddleware(settings.title, surroundings),
-    goalMiddleware({ surroundings, evaluator: (scope) => helperModel(optionsOf(scope.attempt)) }),
+    goalMiddleware({ surroundings, evaluator: helperModel }),
     tokenBudgetMiddleware(settings.safeguards.tokenBudget),
     ...guards.answers,
     clarificationMiddleware(),
@@ -409,17 +440,58 @@ export const windowOf = (entry: ModelEntry): number | null =>
 const optionsOf = (attempt: AttemptContext): Readonly<Record<string, unknown>> =>
   runOptions({ configurable: { [SCOPE]: new AttemptScope(attempt, null) }, context: {} });
 
-/** Model options of a run: `model_name` (or `model`), `thinking_enabled`, `reasoning_effort`; context wins over configurable. */
-function choiceOf(run: Readonly<Record<string, unknown>>): {
-  name: string | null;
-  thinking?: boolean;
-  reasoningEffort: string | null;
-} {
+/** Channels in which others than the user speak: there no agent changes itself because it was asked to (AG-4). */
+const UNTRUSTED_CHANNELS: ReadonlySet<unknown> = new Set(['github']);
+
+/**
+ * Which agent a run is with: `agent_name`, and `is_bootstrap` for a conversation that makes it. Null: there is only the default agent.
+ *
+ * @throws ReindeerError `validation_failed` for a name that is none, before any file is touched; `not_found`
+ */
+async function activeAgent(
+  profiles: AgentProfiles | undefined,
+  userId: string,
+  run: Readonly<Record<string, unknown>>,
+): Promise<ActiveAgent | null> {
+  const given = run.agent_name;
+  const name = given === undefined || given === null || given === '' ? null : agentNameOf(given);
+  const bootstrap = run.is_bootstrap === true;
+  if (profiles === undefined) {
+    if (name === null) return null;
+    throw new ReindeerError('not_found', `There is no agent "${name}".`);
+  }
+  // Nobody's soul while an agent is made: the guide is no agent of the user's.
+  if (bootstrap) return { name, profile: null, soul: '', bootstrap, selfUpdate: false };
+  if (name === null) return { name, profile: null, soul: await profiles.defaultSoul(), bootstrap, selfUpdate: false };
+  const profile = await profiles.get(userId, name);
+  if (profile === null)
+    throw new ReindeerError('not_found', `There is no agent "${name}". Make it first, or leave agent_name out.`);
+  return { name, profile, soul: profile.soul, bootstrap, selfUpdate: !UNTRUSTED_CHANNELS.has(run.channel_name) };
+}
+
+const toolGroupsOf = (options: LeadAgentOptions): ReadonlyMap<string, string> =>
+  new Map([...DEFAULT_TOOL_GROUPS, ...(options.toolGroups ?? [])]);
+
+const hasProfiles = <T extends { readonly profiles: AgentProfiles | undefined }>(
+  parts: T,
+): parts is T & { readonly profiles: AgentProfiles } => parts.profiles !== undefined;
+
+/**
+ * Model options of a run: `model_name` (or `model`), `thinking_enabled`, `reasoning_effort`; context wins over configurable, and a key that is
+ * there, even as false or null, over the agent's profile (AG-1).
+ */
+function choiceOf(
+  run: Readonly<Record<string, unknown>>,
+  agent: ActiveAgent | null,
+): ModelChoice & { readonly name: string | null } {
   const name = run.model_name ?? run.model;
-  const effort = run.reasoning_effort;
+  const profile = agent?.profile ?? null;
+  const thinking = 'thinking_enabled' in run ? run.thinking_enabled : profile?.thinking_enabled;
+  const effort = 'reasoning_effort' in run ? run.reasoning_effort : profile?.reasoning_effort;
   return {
-    name: typeof name === 'string' && name !== '' ? name : null,
-    ...(typeof run.thinking_enabled === 'boolean' ? { thinking: run.thinking_enabled } : {}),
+    name: typeof name === 'string' && name !== '' ? name : (profile?.model ?? null),
+    ...(typeof thinking === 'boolean' ? { thinking } : {}),
     reasoningEffort: typeof effort === 'string' && effort !== '' ? effort : null,
+    settings: profile?.model_settings ?? null,
   };
 }

@@ -1,5 +1,6 @@
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import { type AttemptContext, ReindeerError, type Sandbox, type SandboxLeases } from '@reindeer/protocol';
+import type { ActiveAgent } from '../profiles/active.ts';
 import type { Skill } from '../skills/library.ts';
 
 /** The key in `configurable` under which hooks and tools find their attempt. The double underscore keeps it out of metadata. */
@@ -22,6 +23,8 @@ export class AttemptScope {
   readonly vision: boolean;
   /** The user's skills at the start of the attempt, those that are off among them; null = they could not be read. */
   readonly skills: readonly Skill[] | null;
+  /** Which of the user's agents this is; null = the default one. */
+  readonly agent: ActiveAgent | null;
   /** Null: this agent has no sandboxes. */
   readonly leases: SandboxLeases | null;
   /** In whose name sandboxes are held: made of the server's own ids, so that nothing in a request can choose it (SQ-13). */
@@ -38,12 +41,14 @@ export class AttemptScope {
     contextWindow: number | null = null,
     skills: readonly Skill[] | null = [],
     vision = false,
+    agent: ActiveAgent | null = null,
   ) {
     this.attempt = attempt;
     this.model = model;
     this.contextWindow = contextWindow;
     this.skills = skills;
     this.vision = vision;
+    this.agent = agent;
     this.leases = leases;
     this.owner = owner;
   }

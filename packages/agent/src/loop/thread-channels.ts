@@ -32,6 +32,8 @@ export function threadChannels(random: Random): Record<string, Channel> {
     skill_context: reduced(mergeSkills),
     summary_text: lastWrite(),
     background_tasks: lastWrite(),
+    /** The custom agent that this conversation made, for clients that go on there. */
+    created_agent_name: lastWrite(),
     [COMPACTION]: reduced((left, right) => (isObject(right) ? right : left)),
     // The harness's own: what it told the model about the date and the user, and before which message.
     [REMINDERS]: { ...reduced(mergeReminders), hidden: true },

@@ -11,13 +11,15 @@ export const MEMORY_CAPTURE = 'memory-capture';
  */
 export function memoryCaptureMiddleware(
   capture: MemoryCapture,
-  agentName: string,
+  defaultAgent: string,
   { logger }: Pick<Surroundings, 'logger'>,
 ): Middleware {
   return defineMiddleware({
     name: MEMORY_CAPTURE,
     async afterAgent(state, runtime) {
-      const { userId, threadId } = scopeOf(runtime).attempt.run;
+      const { attempt, agent } = scopeOf(runtime);
+      const { userId, threadId } = attempt.run;
+      const agentName = agent?.name ?? defaultAgent;
       try {
         await capture.capture({ userId, threadId, agentName, messages: state.messages, leaving: false });
       } catch (error) {

@@ -19,6 +19,8 @@ export interface ChildAgentParts {
   readonly tools: readonly StructuredToolInterface[];
   /** The lead agent's own middleware, which counts for delegated work too (MW-36). */
   readonly middleware: readonly Middleware[];
+  /** Keeps sub-agents to the tools of the agent that delegates; absent where there is only one agent. */
+  readonly agentTools?: Middleware;
   readonly approvals: readonly string[];
   readonly llmCall: LlmCallSettings;
   readonly safeguards: SafeguardSettings;
@@ -51,6 +53,7 @@ export function childAgent(type: SubagentType, parts: ChildAgentParts): ChildAge
   });
   const middleware: Middleware[] = [
     ...guards.first,
+    ...(parts.agentTools === undefined ? [] : [parts.agentTools]),
     ...guards.context,
     ...guards.calls,
     approvalGuard(parts.approvals),

@@ -141,7 +141,17 @@ export class ChildScope extends AttemptScope {
 
   /** @param name unique among the sub-agents of the attempt */
   constructor(attempt: AttemptContext, parent: AttemptScope, model: BaseChatModel, name: string) {
-    super(attempt, parent.leases, model, `${parent.owner}/${name}`, parent.contextWindow);
+    // The agent that delegates is theirs too: what it may not call is not theirs either.
+    super(
+      attempt,
+      parent.leases,
+      model,
+      `${parent.owner}/${name}`,
+      parent.contextWindow,
+      undefined,
+      undefined,
+      parent.agent,
+    );
     this.#parent = parent;
   }
 

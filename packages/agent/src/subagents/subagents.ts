@@ -61,12 +61,20 @@ export class Subagents {
     return this.executions.drain(timeoutMs, new ReindeerError('aborted', 'Reindeer is stopping.'));
   }
 
-  /** Text of the skills that a type may load; '' = none. Rejects when they cannot be loaded: then nothing of a sub-agent may start (SA-12). */
+  /**
+   * Text of the skills that a type may load, of those that the delegating agent has (null = all); '' = none. Rejects when they cannot be loaded:
+   * then nothing of a sub-agent may start (SA-12).
+   */
   async skillsFor(
     type: SubagentType,
     where: { readonly userId: string; readonly threadId: string; readonly signal: AbortSignal },
+    ofAgent: readonly string[] | null = null,
   ): Promise<string> {
-    return (await this.#options.loadSkills?.({ names: type.skills, ...where })) ?? '';
+    const names =
+      ofAgent === null || type.skills === null
+        ? (type.skills ?? ofAgent)
+        : type.skills.filter((name) => ofAgent.includes(name));
+    return (await this.#options.loadSkills?.({ names, ...where })) ?? '';
   }
 
   /** The `task` tool over the tools and safe-guards of one agent (TOOL-7). */

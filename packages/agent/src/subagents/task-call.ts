@@ -3,6 +3,7 @@ import { type BaseMessage, ToolMessage } from '@langchain/core/messages';
 import { type BaseCheckpointSaver, Command } from '@langchain/langgraph';
 import { type AttemptContext, ReindeerError } from '@reindeer/protocol';
 import { modelName } from '../loop/call-model.ts';
+import { skillNames } from '../profiles/active.ts';
 import type { ToolContext } from '../tools/define.ts';
 import { withoutMiddle } from '../tools/text.ts';
 import { metaOfText, SUCCESS, TOOL_META } from '../tools/tool-meta.ts';
@@ -165,7 +166,11 @@ export class TaskCall {
     if (saver === undefined) throw new ReindeerError('internal', 'A sub-agent needs the saver of its run.');
     const model = await this.#chooseModel(scope.model);
     const { userId, threadId } = attempt.run;
-    const skills = await this.#owner.skillsFor(type, { userId, threadId, signal: attempt.signal });
+    const skills = await this.#owner.skillsFor(
+      type,
+      { userId, threadId, signal: attempt.signal },
+      skillNames(scope.agent),
+    );
     attempt.signal.throwIfAborted();
     return runChild({
       type,
@@ -216,6 +221,8 @@ export class TaskCall {
       usage: { ...this.#usage },
       model_name: this.#model,
     });
+      // As clients of the event know them (`gateway-web.md` 1.3.4).
+      ...(outcome.error === null ? { result: outcome.result.slice(0, SHOWN_RESULT) } : { error: outcome.error }),
   }
 
   /** Events stand in the lead agent's namespace, where its cards are. Their keys make a repeat by a later attempt no news. */
