@@ -51,7 +51,6 @@ export {
   type ModelRegistry,
   type RegistryOptions,
 } from './models/registry.ts';
-export {
 export { DEFAULT_TOOL_GROUPS } from './profiles/active.ts';
 export {
   type AgentProfile,
@@ -62,6 +61,7 @@ export {
   profileFields,
 } from './profiles/profile.ts';
 export { AgentProfiles, type AgentProfilesOptions } from './profiles/store.ts';
+export {
   allowlistProvider,
   type GuardrailDecision,
   type GuardrailProvider,

@@ -218,11 +218,11 @@ export class TaskCall {
     this.#emit('end', {
       type: EVENTS[outcome.status],
       ...this.#metadata(outcome),
+      // As clients of the event know them (`gateway-web.md` 1.3.4).
+      ...(outcome.error === null ? { result: outcome.result.slice(0, SHOWN_RESULT) } : { error: outcome.error }),
       usage: { ...this.#usage },
       model_name: this.#model,
     });
-      // As clients of the event know them (`gateway-web.md` 1.3.4).
-      ...(outcome.error === null ? { result: outcome.result.slice(0, SHOWN_RESULT) } : { error: outcome.error }),
   }
 
   /** Events stand in the lead agent's namespace, where its cards are. Their keys make a repeat by a later attempt no news. */
