@@ -158,6 +158,13 @@ test(
       );
       // The threads of the items belong to the batch: their user sees one thread.
       expect(await server.client.threads.search()).toHaveLength(1);
+      // Nor can a client run what works on items, in whose name and on whose files it says itself.
+      await expect(server.client.runs.create(threadId, 'batch_item', { input: say('x') })).rejects.toThrow(
+        /no assistant/,
+      );
+      expect((await server.client.assistants.search()).map((assistant) => assistant.assistant_id)).toEqual([
+        'lead_agent',
+      ]);
     } finally {
       await server.process.end();
       await provider.close();
