@@ -22,6 +22,9 @@ import type { DelegationParts, SubagentOptions, Subagents } from './subagents.ts
 const SAVER = '__pregel_checkpointer';
 const LONGEST_RESULT = 50_000;
 
+/** Characters of a result in the event about it; the tool's message has the whole. */
+const SHOWN_RESULT = 8_192;
+
 const EVENTS: Readonly<Record<SubagentOutcome['status'], string>> = {
   completed: 'task_completed',
   failed: 'task_failed',
