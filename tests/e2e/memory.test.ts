@@ -244,7 +244,7 @@ test('a stop within the quiet time, and a kill, lose no conversation', {
     ),
   });
   const own = await projectFolder(
-    scriptedConfig(provider.openAiUrl, 'memory: {backend_config: {debounce_seconds: 8}}\n'),
+    scriptedConfig(provider.openAiUrl, 'memory: {backend_config: {debounce_seconds: 5}}\n'),
   );
   let server: RunningServer | null = null;
   try {

@@ -1,10 +1,12 @@
-import { HumanMessage } from '@langchain/core/messages';
+import { AIMessage, HumanMessage } from '@langchain/core/messages';
 import { MemorySaver } from '@langchain/langgraph';
 import { testSurroundings, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import type { MemoryCapture } from '../context/memory-port.ts';
+import { DEFAULT_SUMMARIZATION } from '../context/summarization.ts';
 import { goalMiddleware } from '../goals/goal-middleware.ts';
-import { type LeadAgentOptions, leadChain } from '../lead/lead-agent.ts';
+import { createLeadAgent, type LeadAgentOptions, leadChain } from '../lead/lead-agent.ts';
+import { DEFAULT_SAFEGUARDS } from '../lead/safeguards.ts';
 import type { Middleware } from '../loop/middleware.ts';
 import { createModelRegistry } from '../models/registry.ts';
 import { recordedAttempt } from '../test-support/fake-attempt.ts';
@@ -76,4 +78,40 @@ describe('noting conversations', () => {
       expect(leadChain(rest).map(({ name }) => name)).not.toContain('memory-capture');
     },
   );
+
+  test('what a compaction takes away is noted before', verifies('MEM-3'), async () => {
+    const surroundings = testSurroundings();
+    const captured: Captured[] = [];
+    const summarization = {
+      ...DEFAULT_SUMMARIZATION,
+      triggers: [{ type: 'messages', value: 6 } as const],
+      keep: { type: 'messages', value: 2 } as const,
+    };
+    const agent = createLeadAgent({
+      models: createModelRegistry({
+        entries: [{ name: 'fake', use: 'fake', model: 'fake' }],
+        environment: {},
+        logger: surroundings.logger,
+        factories: { fake: () => new FakeModel([{ text: 'SUMMARY' }, { text: 'done' }]) },
+      }),
+      sandboxes: new MemorySandboxes(),
+      surroundings,
+      capture: { capture: async (input) => void captured.push(input) },
+      settings: { safeguards: { ...DEFAULT_SAFEGUARDS, summarization } },
+    });
+    const attempt = recordedAttempt();
+    const messages = Array.from({ length: 9 }, (_, index) =>
+      index % 2 === 0
+        ? new HumanMessage({ id: `m${index}`, content: `said ${index}` })
+        : new AIMessage({ id: `m${index}`, content: `answered ${index}` }),
+    );
+    await drain(await agent.forAttempt(attempt, new MemorySaver()), { messages }, attempt);
+    const { userId, threadId } = attempt.run;
+    expect(captured.map(({ leaving }) => leaving)).toEqual([true, false]);
+    expect(captured[0]).toMatchObject({ userId, threadId, agentName: 'Reindeer' });
+    expect(captured[0]?.messages[0]?.text).toBe('said 0');
+    // Together they are the whole conversation.
+    const ids = new Set(captured.flatMap(({ messages: seen }) => seen.map(({ id }) => id)));
+    for (const { id } of messages) expect(ids).toContain(id);
+  });
 });
