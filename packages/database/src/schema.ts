@@ -1,13 +1,14 @@
 import type { Generated } from 'kysely';
 import type { BatchTables } from './batches/tables.ts';
 import type { CheckpointTables } from './checkpoints/tables.ts';
+import type { FeedbackTables } from './feedback/tables.ts';
 import type { UserMemoryTables } from './user-memory/tables.ts';
 
 /**
  * Every table, as Kysely sees it. The definitions with their indexes are in `migrations/`.
  * Conventions: times are UTC milliseconds; flags are 0 or 1; `*_key` is a small integer that stands for a long id inside other rows.
  */
-export interface Database extends CheckpointTables, BatchTables, UserMemoryTables {
+export interface Database extends CheckpointTables, FeedbackTables, BatchTables, UserMemoryTables {
   meta: MetaTable;
   threads: ThreadsTable;
   thread_keys: ThreadKeysTable;
@@ -85,6 +86,8 @@ export interface RunsTable {
   started_at: number | null;
   ended_at: number | null;
   idempotency_key: string | null;
+  /** JSON of `UsageShares`. */
+  usage_by: string | null;
 }
 
 export interface RunDetailsTable {

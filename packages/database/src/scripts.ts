@@ -2,6 +2,7 @@ import { attemptScripts } from './attempts/scripts.ts';
 import { batchScripts } from './batches/scripts.ts';
 import { checkpointScripts } from './checkpoints/scripts.ts';
 import type { Script } from './executor.ts';
+import { feedbackScripts } from './feedback/scripts.ts';
 import { journalScripts } from './journal/scripts.ts';
 import { logScripts } from './log/scripts.ts';
 import { databaseScripts } from './meta.ts';
@@ -25,6 +26,7 @@ export const scripts = {
   ...checkpointScripts,
   ...attemptScripts,
   ...batchScripts,
+  ...feedbackScripts,
   ...documentScripts,
   ...captureScripts,
 };

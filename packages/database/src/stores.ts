@@ -4,6 +4,7 @@ import type {
   Fact,
   FactBody,
   FactPage,
+  FeedbackStore,
   Log,
   RunStore,
   ThreadStore,
@@ -64,6 +65,14 @@ export function logStore(call: Call, onAppend: Log['onAppend']): Log {
 function parsed(threadId: string, page: StoredPage): FactPage {
   const facts = page.facts.map((fact): Fact => ({ ...fact, threadId, body: JSON.parse(fact.body) as FactBody }));
   return { ...page, facts };
+}
+
+export function feedbackStore(call: Call): FeedbackStore {
+  return {
+    put: (input) => call('feedback.put', input),
+    list: (input) => call('feedback.list', input),
+    remove: (input) => call('feedback.remove', input),
+  };
 }
 
 /** `durable` writes are those that acknowledge something: with one of them a whole call is. */

@@ -5,6 +5,7 @@ export * from './cursor.ts';
 export * from './delivery.ts';
 export * from './errors.ts';
 export * from './facts.ts';
+export * from './feedback.ts';
 export * from './graph.ts';
 export * from './ids.ts';
 export * from './json.ts';

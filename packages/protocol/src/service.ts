@@ -128,6 +128,21 @@ export interface ThreadService {
   }): Promise<Thread | null>;
   delete(input: { threadId: string; userId: string }): Promise<'deleted' | 'busy' | 'not_found'>;
   copy(input: { threadId: string; userId: string }): Promise<Thread | null>;
+  /**
+   * A new thread that goes on from a checkpoint of this one, with its messages. Both are held meanwhile (`busy`: a run works). `copyFiles`
+   * is called in between. `gone`: there is no such checkpoint any more.
+   */
+  branch(input: {
+    threadId: string;
+    userId: string;
+    checkpointId: string;
+    metadata: JsonObject;
+    title?: string;
+    copyFiles(toThreadId: string): Promise<void>;
+  }): Promise<
+    | { readonly outcome: 'branched'; readonly threadId: string; readonly messages: number }
+    | { readonly outcome: 'busy' | 'gone' | 'not_found' }
+  >;
   state(input: {
     threadId: string;
     userId: string;

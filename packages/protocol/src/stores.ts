@@ -1,6 +1,7 @@
 import type { BatchStore } from './batch.ts';
 import type { DeliveryReceipt } from './delivery.ts';
 import type { FactPage, NewFact, ToolOutcome } from './facts.ts';
+import type { FeedbackStore } from './feedback.ts';
 import type { Json, JsonObject } from './json.ts';
 import type { MemoryStore } from './memory.ts';
 import type {
@@ -483,6 +484,7 @@ export interface Stores {
   readonly checkpoints: CheckpointStore;
   readonly batches: BatchStore;
   readonly memory: MemoryStore;
+  readonly feedback: FeedbackStore;
   /** Where a transaction costs more than what is in it; without it an attempt calls `journal` and `checkpoints` write by write. */
   readonly attempts?: AttemptStore;
   /** Flushes and closes; idempotent. */

@@ -4,6 +4,7 @@ import type {
   CaptureKey,
   Fact,
   FactBody,
+  Feedback,
   Fence,
   ItemState,
   Json,
@@ -166,6 +167,8 @@ export class MemoryDatabase {
   readonly memories = new Map<string, UserMemoryRow>();
   /** By user, agent and thread, as JSON. */
   readonly captures = new Map<string, CaptureRow>();
+  /** By thread, run and user, as JSON. */
+  readonly feedback = new Map<string, Feedback>();
   readonly listeners = new Set<(threadId: string, head: number) => void>();
   #order = 0;
   #hints: Map<string, number> | null = null;

@@ -3,6 +3,7 @@ import { ReindeerError } from '@reindeer/protocol';
 import { memoryBatchStore } from './batches.ts';
 import { memoryCheckpointStore } from './checkpoints.ts';
 import { MemoryDatabase } from './data.ts';
+import { memoryFeedback } from './feedback.ts';
 import { memoryJournal } from './journal.ts';
 import { memoryLog } from './log.ts';
 import type { Transact } from './runs.ts';
@@ -40,6 +41,7 @@ export function openMemory(options: { surroundings: Surroundings; database?: Mem
     checkpoints: memoryCheckpointStore(database, transact),
     batches: memoryBatchStore(database, transact),
     memory: memoryUserMemory(database, transact),
+    feedback: memoryFeedback(database, transact),
     close: async () => {
       open = false;
       for (const listener of listeners) database.listeners.delete(listener);

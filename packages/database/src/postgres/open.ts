@@ -9,7 +9,7 @@ import { PostgresRelay, prepareFrameTable } from '../relay/postgres.ts';
 import { RedisRelay } from '../relay/redis.ts';
 import { scripts } from '../scripts.ts';
 import type { StoredStats } from '../stats.ts';
-import { attemptStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
+import { attemptStore, feedbackStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
 import { userMemoryStore } from '../user-memory/store.ts';
 import { admissionsOf } from './admissions.ts';
 import { PostgresClient } from './client.ts';
@@ -161,6 +161,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     checkpoints: checkpointStore(call),
     batches: batchStore(call, callFirst),
     memory: userMemoryStore(call),
+    feedback: feedbackStore(call),
     attempts: { ...attempts, begin },
     stats: () => call('database.stats', {}),
     close: () => {

@@ -7,6 +7,7 @@ import type {
   RunKind,
   RunRequest,
   RunStatus,
+  UsageShares,
 } from '@reindeer/protocol';
 import type { Kysely } from 'kysely';
 import { defineStatement, type Tx } from '../executor.ts';
@@ -35,6 +36,7 @@ export function selectRuns(db: Kysely<Database>) {
       'runs.output_tokens',
       'runs.total_tokens',
       'runs.model_calls',
+      'runs.usage_by',
       'runs.created_at',
       'runs.updated_at',
       'runs.started_at',
@@ -83,6 +85,7 @@ export function toRun(row: RunRecord): Run {
       outputTokens: row.output_tokens,
       totalTokens: row.total_tokens,
       modelCalls: row.model_calls,
+      ...(row.usage_by === null ? {} : { by: JSON.parse(row.usage_by) as UsageShares }),
     },
     createdAt: row.created_at,
     updatedAt: row.updated_at,

@@ -55,6 +55,7 @@ const finalizeRun = defineStatement(
       outputTokens: number;
       totalTokens: number;
       modelCalls: number;
+      usageBy: string | null;
       now: number;
     },
   ) =>
@@ -70,6 +71,7 @@ const finalizeRun = defineStatement(
         output_tokens: p.outputTokens,
         total_tokens: p.totalTokens,
         model_calls: p.modelCalls,
+        usage_by: p.usageBy,
         ended_at: p.now,
         updated_at: p.now,
       })
@@ -140,8 +142,10 @@ export const finalize = defineScript(
   'durable',
   async (tx, input: Input<'finalize'>): Promise<Output<'finalize'>> => {
     const { fence, status, error, stopReason, unlessCancelled, usage, receipt, now } = input;
+    const { by, ...counters } = usage;
+    const usageBy = by === undefined ? null : JSON.stringify(by);
     const [changed, run] = await Promise.all([
-      tx.run(finalizeRun, { ...fence, status, error, stopReason, unlessCancelled, ...usage, now }),
+      tx.run(finalizeRun, { ...fence, status, error, stopReason, unlessCancelled, ...counters, usageBy, now }),
       findRun(tx, fence.runId),
     ]);
     if (run === null) return { outcome: 'fenced' };

@@ -7,7 +7,7 @@ import { checkpointStore } from '../checkpoints/store.ts';
 import { type FolderLock, lockFolder } from '../folder-lock.ts';
 import type { Identity } from '../meta.ts';
 import type { StoredStats } from '../stats.ts';
-import { attemptStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
+import { attemptStore, feedbackStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
 import { userMemoryStore } from '../user-memory/store.ts';
 import { backup } from './backup.ts';
 import { SqliteClient } from './client.ts';
@@ -113,6 +113,7 @@ export async function openWith(
     checkpoints: checkpointStore(call),
     batches: batchStore(call, client.callFirst),
     memory: userMemoryStore(call),
+    feedback: feedbackStore(call),
     attempts: attemptStore(call),
     backup: async (toFile) => {
       if (inMemory) throw new ReindeerError('not_implemented', 'A database in memory cannot be backed up.');

@@ -3,6 +3,7 @@ import { type Kysely, type RawBuilder, sql } from 'kysely';
 import { deleteBatches } from '../batches/scripts.ts';
 import { copyThreadContent, deleteThreadContent } from '../checkpoints/thread.ts';
 import { type Dialect, defineScript, defineStatement, type Tx } from '../executor.ts';
+import { deleteFeedback } from '../feedback/scripts.ts';
 import { fenceRun } from '../fence.ts';
 import { canonicalJson } from '../json.ts';
 import { findThreadKey } from '../keys.ts';
@@ -171,6 +172,7 @@ const remove = defineScript(
     if (!held || (await ownerOfThread(tx, threadId)) !== userId) return { outcome: 'fenced' };
     await deleteBatches(tx, threadId);
     await tx.run(deleteCaptures, { threadId });
+    await tx.run(deleteFeedback, { threadId });
     await deleteThreadContent(tx, threadId);
     const key = await findThreadKey(tx, threadId);
     if (key !== null) for (const statement of deleteByKey) await tx.run(statement, { key });

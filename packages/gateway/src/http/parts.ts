@@ -1,4 +1,5 @@
 import type {
+  FeedbackStore,
   JsonObject,
   RunService,
   SandboxLifecycle,
@@ -52,6 +53,7 @@ export interface Intake {
 export interface HttpParts {
   readonly runs: RunService;
   readonly threads: ThreadService;
+  readonly feedback: FeedbackStore;
   readonly sandboxes: SandboxProvider;
   /** Sandboxes that live between turns, and this instance's name in their ownership store; null where there are none. */
   readonly sandboxPool: { readonly lifecycle: SandboxLifecycle; readonly ownerId: string } | null;

@@ -1,11 +1,13 @@
 import { z } from '@hono/zod-openapi';
-import { ReindeerError, type Run } from '@reindeer/protocol';
+import { type JsonObject, ReindeerError, type Run, type WorkspaceChanges } from '@reindeer/protocol';
+import { WORKSPACE_LIMITS } from '@reindeer/sandbox';
 import { notFound } from './errors.ts';
 import type { HttpParts } from './parts.ts';
 import { oneOrMore, wholeNumber } from './query.ts';
 import { type Api, type RequestContext, route } from './route.ts';
+import { eventView, taskOf } from './run-events.ts';
 import { runParams, threadParams } from './run-request.ts';
-import { factView, messageView, runView } from './views.ts';
+import { messageView, runView } from './views.ts';
 
 const tag = 'Runs';
 const statuses = z.enum(['pending', 'running', 'success', 'error', 'timeout', 'interrupted']);
@@ -135,27 +137,97 @@ export function readingRoutes(api: Api, parts: HttpParts): void {
       method: 'get',
       path: '/threads/:thread_id/runs/:run_id/events',
       tag,
-      summary: 'Everything that the run did, in order.',
+      summary: 'What the run did, in order, as events of the published catalogue; read on with `after_seq`.',
       params: runParams,
       query: z.object({
         limit: wholeNumber(1, 2000, 500),
         after_seq: wholeNumber(0, Number.MAX_SAFE_INTEGER, 0),
         event_types: z.string().max(500).optional(),
+        task_id: z.string().max(200).optional(),
       }),
-      answers: { 200: 'A list.', 404: 'No such run.' },
+      answers: {
+        200: 'A list of {thread_id, run_id, seq, event_type, category, content, metadata, created_at}.',
+        404: 'No such run.',
+      },
     },
     async ({ c, params, query }) => {
       const run = await runOf(c, parts, params);
-      const page = await parts.threads.facts({
-        threadId: run.threadId,
-        userId: c.get('userId'),
-        runId: run.runId,
-        afterSeq: query.after_seq,
-        limit: query.limit,
-      });
-      if (page === null) throw notFound('thread', params.thread_id);
-      const types = query.event_types?.split(',') ?? [];
-      return c.json(page.facts.filter((fact) => types.length === 0 || types.includes(fact.body.kind)).map(factView));
+      const types = query.event_types?.split(',').map((type) => type.trim()) ?? [];
+      const events: JsonObject[] = [];
+      let afterSeq = query.after_seq;
+      for (let pages = 0; pages < MOST_PAGES; pages += 1) {
+        const page = await parts.threads.facts({
+          threadId: run.threadId,
+          userId: c.get('userId'),
+          runId: run.runId,
+          afterSeq,
+          limit: FACTS,
+        });
+        if (page === null) throw notFound('thread', params.thread_id);
+        const last = page.facts.at(-1);
+        if (last === undefined) break;
+        afterSeq = last.seq;
+        for (const fact of page.facts) {
+          if (query.task_id !== undefined && taskOf(fact) !== query.task_id) continue;
+          const event = eventView(fact);
+          if (event === null || (types.length > 0 && !types.includes(String(event.event_type)))) continue;
+          events.push(event);
+          if (events.length >= query.limit) return c.json(events);
+        }
+      }
+      return c.json(events);
     },
   );
+
+  route(
+    api,
+    {
+      method: 'get',
+      path: '/threads/:thread_id/runs/:run_id/workspace-changes',
+      tag,
+      summary: 'What the run changed in the files of its thread.',
+      params: runParams,
+      query: z.object({ include_files: flag, include_diff: flag }),
+      answers: { 200: '{available, version, summary, files, limits}', 404: 'No such run.' },
+    },
+    async ({ c, params, query }) => {
+      const run = await runOf(c, parts, params);
+      const changes = await changesOf(parts, run, c.get('userId'));
+      const withFiles = query.include_files !== 'false';
+      const withDiff = query.include_diff === 'true';
+      return c.json({
+        available: changes !== null,
+        version: 1,
+        summary: changes?.summary ?? null,
+        ...(withFiles
+          ? { files: (changes?.files ?? []).map((file) => (withDiff ? file : { ...file, diff: null })) }
+          : {}),
+        limits: WORKSPACE_LIMITS,
+      });
+    },
+  );
+}
+
+const flag = z.enum(['true', 'false']).optional();
+const FACTS = 500;
+/** Pages of the log that one answer may read. */
+const MOST_PAGES = 200;
+
+/** null: the run has not ended, or it changed nothing. */
+async function changesOf(parts: HttpParts, run: Run, userId: string): Promise<WorkspaceChanges | null> {
+  let afterSeq = 0;
+  for (let pages = 0; pages < MOST_PAGES; pages += 1) {
+    const page = await parts.threads.facts({
+      threadId: run.threadId,
+      userId,
+      runId: run.runId,
+      afterSeq,
+      limit: FACTS,
+    });
+    const last = page?.facts.at(-1);
+    if (page === null || last === undefined) return null;
+    for (const { body } of page.facts) if (body.kind === 'workspace-changes') return body.changes;
+    afterSeq = last.seq;
+  }
+  return null;
 }

@@ -4,7 +4,8 @@ import type { HttpParts } from './parts.ts';
 import { wholeNumber } from './query.ts';
 import { type Api, route } from './route.ts';
 import { idSchema, threadParams } from './run-request.ts';
-import { factView, messageView } from './views.ts';
+import { messagePage, runsOf, threadUsage } from './thread-reading.ts';
+import { factView } from './views.ts';
 
 const tag = 'Threads';
 
@@ -23,21 +24,13 @@ export function messageRoutes(api: Api, parts: HttpParts): void {
       answers: { 200: '{data, has_more, next_before_seq}', 404: 'No such thread.' },
     },
     async ({ c, params, query }) => {
-      const page = await threads.messages({
+      const { rows, hasMore, nextBefore } = await messagePage(parts, {
         threadId: params.thread_id,
         userId: c.get('userId'),
-        runId: null,
         before: query.before_seq ?? null,
-        after: null,
         limit: query.limit,
       });
-      if (page === null) throw notFound('thread', params.thread_id);
-      const data = page.facts.map(messageView).filter((row) => row !== null);
-      return c.json({
-        data,
-        has_more: page.hasMore,
-        next_before_seq: page.hasMore ? (page.facts[0]?.seq ?? null) : null,
-      });
+      return c.json({ data: rows, has_more: hasMore, next_before_seq: nextBefore });
     },
   );
 
@@ -53,16 +46,36 @@ export function messageRoutes(api: Api, parts: HttpParts): void {
       answers: { 200: 'A list.', 404: 'No such thread.' },
     },
     async ({ c, params, query }) => {
-      const page = await threads.messages({
+      const { rows } = await messagePage(parts, {
         threadId: params.thread_id,
         userId: c.get('userId'),
-        runId: null,
         before: null,
-        after: null,
         limit: query.limit,
       });
-      if (page === null) throw notFound('thread', params.thread_id);
-      return c.json(page.facts.map(messageView).filter((row) => row !== null));
+      return c.json(rows);
+    },
+  );
+
+  route(
+    api,
+    {
+      method: 'get',
+      path: '/threads/:thread_id/token-usage',
+      tag,
+      summary: 'Tokens that the thread has used, by model and by who asked.',
+      params: threadParams,
+      query: z.object({ include_active: z.enum(['true', 'false']).optional() }),
+      answers: {
+        200: '{thread_id, total_tokens, total_input_tokens, total_output_tokens, total_runs, by_model, by_caller, context_usage}',
+        404: 'No such thread.',
+      },
+    },
+    async ({ c, params, query }) => {
+      const threadId = params.thread_id;
+      const runs = await runsOf(parts, { threadId, userId: c.get('userId') });
+      if (runs === null) throw notFound('thread', threadId);
+      const counted = query.include_active === 'true' ? runs : runs.filter((run) => run.acknowledged);
+      return c.json(threadUsage(threadId, counted));
     },
   );
 

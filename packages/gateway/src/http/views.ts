@@ -5,6 +5,8 @@ import { redactSecrets } from './redact.ts';
 
 const iso = (milliseconds: number) => new Date(milliseconds).toISOString();
 
+export { iso as isoTime };
+
 export interface ThreadView {
   readonly thread_id: string;
   readonly created_at: string;
@@ -78,6 +80,10 @@ export function runView(run: Run): JsonObject {
     total_output_tokens: usage.outputTokens,
     total_tokens: usage.totalTokens,
     llm_call_count: usage.modelCalls,
+    lead_agent_tokens: usage.by?.callers.lead_agent ?? 0,
+    subagent_tokens: usage.by?.callers.subagent ?? 0,
+    middleware_tokens: usage.by?.callers.middleware ?? 0,
+    token_usage_by_model: (usage.by?.models ?? {}) as JsonObject,
   };
 }
 
@@ -138,7 +144,7 @@ export function messageView(fact: Fact): JsonObject | null {
     seq: fact.seq,
     thread_id: fact.threadId,
     run_id: fact.runId,
-    event_type: eventTypeOf(message),
+    event_type: messageEventType(message),
     category: 'message',
     content: isHidden(message) ? withoutDataImages(message) : message,
     metadata: {},
@@ -147,7 +153,7 @@ export function messageView(fact: Fact): JsonObject | null {
   };
 }
 
-function eventTypeOf(message: JsonObject): string {
+export function messageEventType(message: JsonObject): 'llm.human.input' | 'llm.tool.result' | 'llm.ai.response' {
   switch (message.type) {
     case 'human':
       return 'llm.human.input';

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { openMemory } from '@reindeer/database';
 import {
   type AdmissionResult,
   type CancelResult,
@@ -134,6 +135,13 @@ export class FakeThreads implements ThreadService {
     if ((await this.get(input)) === null) return 'not_found';
     if (this.deleteOutcome === 'deleted') this.rows.delete(input.threadId);
     return this.deleteOutcome;
+  }
+  async branch(input: Parameters<ThreadService['branch']>[0]): ReturnType<ThreadService['branch']> {
+    if ((await this.get(input)) === null) return { outcome: 'not_found' };
+    if (this.updateOutcome === 'busy') return { outcome: 'busy' };
+    const { threadId } = this.add(`${input.threadId}-branch`, input.userId);
+    await input.copyFiles(threadId);
+    return { outcome: 'branched', threadId, messages: 1 };
   }
   async copy(input: { threadId: string; userId: string }): Promise<Thread | null> {
     return (await this.get(input)) === null ? null : this.add(`${input.threadId}-copy`, input.userId);
@@ -391,6 +399,7 @@ export async function startFixture(part: Partial<HttpParts> = {}): Promise<Fixtu
     {
       runs,
       threads,
+      feedback: openMemory({ surroundings: testSurroundings() }).feedback,
       sandboxes,
       sandboxPool: null,
       metrics: () => '',

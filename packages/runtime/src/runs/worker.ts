@@ -278,6 +278,7 @@ async function finalize(
     if (local.fenced) return { kind: 'fenced' };
     // A run that ended by itself keeps its ending although it was told to stop meanwhile; the row decides (RL-14).
     ending ??= local.stopReason === null ? null : endingOf(local.stopReason, run, touched);
+    if (ending !== null && isFailedEdit(run, ending) && touched) ending = { ...ending, rollback: true };
     if (ending?.rollback) {
       if (!(await nothingUnderWay(parts, local, work.attempt))) return { kind: local.fenced ? 'fenced' : 'given up' };
       try {
@@ -338,6 +339,10 @@ async function finalize(
     }
   }
 }
+
+/** An edited message whose answer failed leaves the conversation as it was before the edit, where that is known (RB-12). */
+const isFailedEdit = (run: Run, { status, rollback }: Ending): boolean =>
+  status === 'error' && !rollback && run.metadata.replay_kind === 'edit' && run.checkpointBefore !== null;
 
 /** What a run used that is only put to an end here. Counters are no reason to leave it without its end. */
 async function usageOfOrphan(parts: WorkerParts, run: Run): Promise<Run['usage']> {

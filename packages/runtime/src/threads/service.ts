@@ -13,6 +13,7 @@ import type {
 import { newId, ReindeerError } from '@reindeer/protocol';
 import type { RunParts } from '../runs/ports.ts';
 import type { Reservations } from '../runs/reservation.ts';
+import { branchThread } from './branch.ts';
 import { toStateSnapshot } from './snapshot.ts';
 
 const MESSAGE_PAGE = 200;
@@ -93,6 +94,10 @@ export class LocalThreadService implements ThreadService {
     const { random, clock } = surroundings;
     const { threadId, userId } = input;
     return stores.threads.copy({ fromThreadId: threadId, toThreadId: newId(random), userId, now: clock.now() });
+  }
+
+  branch(input: Parameters<ThreadService['branch']>[0]): ReturnType<ThreadService['branch']> {
+    return branchThread(this.#parts, this.#reservations, this.#anyAssistant(), input);
   }
 
   async state(input: {

@@ -1,5 +1,6 @@
 import { NO_USAGE } from '@reindeer/protocol';
 import { describe, expect, test } from 'vitest';
+import { feedbackTests } from './feedback-store.ts';
 import type { Scene, StoresFactory } from './scene.ts';
 import { checkpointPut, packed, scenes, T0 } from './scene.ts';
 
@@ -19,6 +20,8 @@ export function threadStoreContract(name: string, factory: StoresFactory): void 
       (await s.a.threads.search({ userId: 'user', metadata: {}, status: null, limit: 100, offset: 0, ...part })).map(
         (thread) => thread.threadId,
       );
+
+    describe('feedback', () => feedbackTests(factory));
 
     test('creates once, also when many ask at once', async () => {
       const s = await scene();

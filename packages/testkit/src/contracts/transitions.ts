@@ -99,7 +99,13 @@ export function transitionContract(factory: StoresFactory): void {
         async () => {
           const s = await scene();
           const { run, fence } = await s.running();
-          const usage = { inputTokens: 3, outputTokens: 4, totalTokens: 7, modelCalls: 1 };
+          const usage = {
+            inputTokens: 3,
+            outputTokens: 4,
+            totalTokens: 7,
+            modelCalls: 1,
+            by: { models: { m: { inputTokens: 3, outputTokens: 4, calls: 1 } }, callers: { subagent: 7 } },
+          };
           const input = {
             fence,
             status,
