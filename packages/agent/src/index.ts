@@ -43,6 +43,7 @@ export { checkOrder, ORDER_RULES, type OrderRule } from './middleware/order.ts';
 export { DEFAULT_TITLE_SETTINGS, type TitleSettings } from './middleware/title.ts';
 export { DEFAULT_TOKEN_BUDGET, type TokenBudgetSettings } from './middleware/token-budget.ts';
 export { DEFAULT_TOOL_OUTPUT, type ToolOutputSettings } from './middleware/tool-output.ts';
+export { type AskOnce, type AskUsage, askOnce } from './models/ask-once.ts';
 export type { ModelEntry, ModelFactory, ModelInfo, ModelOptions } from './models/entry.ts';
 export {
   type ChosenModel,

@@ -1,7 +1,7 @@
-import { HumanMessage } from '@langchain/core/messages';
 import { AsyncLocalStorageProviderSingleton } from '@langchain/core/singletons';
 import {
   type AskModel,
+  askOnce,
   createItemExecutor,
   createLeadAgent,
   createModelRegistry,
@@ -31,6 +31,7 @@ import type { ModelEntry as ConfiguredModel } from './config/schema.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
 import { createConversation } from './conversation.ts';
+import { createCustomAgents } from './custom-agents.ts';
 import { createExtensions } from './extensions.ts';
 import type { ModelView } from './http/parts.ts';
 import { createMemory } from './memory.ts';
@@ -75,7 +76,7 @@ export async function createAgents(parts: {
     resources,
     documents,
     sandboxes,
-    judge: await judgeOf(models, settings.skills.judge),
+    judge: await judgeOf(models, settings.skills.judge, 'skill-scan'),
   });
   const subagents = new Subagents({
     settings: settings.subagents,
@@ -92,7 +93,7 @@ export async function createAgents(parts: {
       model: await quickModel(models, settings.agent.summaryModel),
     },
   };
-  const ask = settings.memory.settings.enabled ? await judgeOf(models, settings.memory.model) : null;
+  const ask = settings.memory.settings.enabled ? await judgeOf(models, settings.memory.model, 'memory') : null;
   const remembered = createMemory({
     store: parts.memoryStore,
     configuration: settings.memory,
@@ -101,6 +102,12 @@ export async function createAgents(parts: {
     surroundings,
   });
   const { memory } = remembered;
+  const custom = createCustomAgents({
+    settings,
+    surroundings,
+    models: models.list().map((model) => model.name),
+    memory,
+  });
   let batches: BatchService | null = null;
   const agent = createLeadAgent({
     models,
@@ -110,6 +117,8 @@ export async function createAgents(parts: {
     skills,
     subagents,
     ...(memory === null ? {} : { memory, capture: memory }),
+    profiles: custom.profiles,
+    toolGroups: settings.tools.groups,
     ...(settings.batches.enabled ? { batches: () => batches } : {}),
     sandboxes,
     leases,
@@ -151,7 +160,8 @@ export async function createAgents(parts: {
     models: models.list().map(viewOf),
     convert: (name, body) => documents.read({ kind: 'convert', name, body, maxCharacters: MAX_CONVERTED }),
     sessions: { closeAll: () => mcp.close() },
-    modules: [...modules, ...remembered.modules],
+    modules: [...modules, ...remembered.modules, ...custom.modules],
+    custom: custom.http,
     memory: remembered.learner,
     onThreadDeleting: (thread) => mcp.closeThread(thread),
     conversation: createConversation({
@@ -169,13 +179,10 @@ export async function createAgents(parts: {
 }
 
 /** Asks a model that judges or learns; null when there is only the demo model, which cannot. */
-async function judgeOf(models: ModelRegistry, name: string | null): Promise<AskModel | null> {
+async function judgeOf(models: ModelRegistry, name: string | null, purpose: string): Promise<AskModel | null> {
   const { model, entry } = await models.choose({ name, thinking: false });
   if (entry.use === DEMO_USE) return null;
-  return async (question, signal) => {
-    const answer = await model.invoke([new HumanMessage(question)], signal === undefined ? {} : { signal });
-    return answer.text;
-  };
+  return (question, signal) => askOnce({ model, question, purpose, signal });
 }
 
 /** A named model without thinking, for short questions beside the work; null = none is named. */

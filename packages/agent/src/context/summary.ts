@@ -1,8 +1,8 @@
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
-import { type BaseMessage, HumanMessage, type UsageMetadata } from '@langchain/core/messages';
+import type { BaseMessage } from '@langchain/core/messages';
 import { ReindeerError } from '@reindeer/protocol';
-import { modelName } from '../loop/call-model.ts';
 import { isAi, isGenuineUser, isTool, textOf } from '../loop/messages.ts';
+import { type AskUsage, askOnce } from '../models/ask-once.ts';
 import { escapedText } from '../safety/tags.ts';
 
 export interface SummarySettings {
@@ -12,11 +12,7 @@ export interface SummarySettings {
   readonly trimTokens: number;
 }
 
-export interface Usage {
-  readonly inputTokens: number;
-  readonly outputTokens: number;
-  readonly model: string;
-}
+export type Usage = AskUsage;
 
 const MAX_SUMMARY = 24_000;
 const MAX_RESULT = 1_500;
@@ -41,24 +37,16 @@ export async function summarize(input: {
 }): Promise<string> {
   const { model, previous, messages, current, settings, signal } = input;
   const prompt = promptFor(previous, messages, settings, current);
-  const answer = await model.invoke([new HumanMessage(prompt)], {
-    callbacks: [],
-    tags: ['nostream'],
-    ...(signal === undefined ? {} : { signal }),
+  const text = await askOnce({
+    model,
+    question: prompt,
+    purpose: 'summary',
+    signal,
+    onUsage: (usage) => input.onUsage?.(usage),
   });
-  const usage = answer.usage_metadata as UsageMetadata | undefined;
-  input.onUsage?.({
-    inputTokens: usage?.input_tokens ?? 0,
-    outputTokens: usage?.output_tokens ?? 0,
-    model: modelName(model),
-  });
-  const text = withoutThinking(textOf(answer)).trim();
   if (text === '') throw new ReindeerError('model_failed', 'The model gave an empty summary.', { retryable: true });
   return text.slice(0, MAX_SUMMARY);
 }
-
-/** Removes complete think blocks, and one that never ends. */
-export const withoutThinking = (text: string): string => text.replace(/<think>[\s\S]*?(<\/think>|$)/g, '');
 
 export function promptFor(
   previous: string,

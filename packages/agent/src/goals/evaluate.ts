@@ -1,10 +1,9 @@
 import { createHash } from 'node:crypto';
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
-import { type BaseMessage, HumanMessage, type UsageMetadata } from '@langchain/core/messages';
+import type { BaseMessage } from '@langchain/core/messages';
 import { ReindeerError } from '@reindeer/protocol';
-import { withoutThinking } from '../context/summary.ts';
-import { modelName } from '../loop/call-model.ts';
 import { isAi, isGenuineUser, isTool, textOf } from '../loop/messages.ts';
+import { type AskUsage, askOnce, withoutThinking } from '../models/ask-once.ts';
 import { escapedText } from '../safety/tags.ts';
 import { BLOCKERS, type Blocker, type GoalEvaluation } from './goal.ts';
 
@@ -23,22 +22,18 @@ export async function evaluateGoal(input: {
   readonly messages: readonly BaseMessage[];
   readonly now: number;
   readonly signal: AbortSignal | undefined;
-  onUsage?(usage: { inputTokens: number; outputTokens: number; model: string }): void;
+  onUsage?(usage: AskUsage): void;
 }): Promise<GoalEvaluation> {
   const { model, objective, messages, now, signal } = input;
   const prompt = `${INSTRUCTIONS}\n\nGoal:\n${escapedText(objective)}\n\n<conversation>\n${visible(messages)}\n</conversation>`;
-  const answer = await model.invoke([new HumanMessage(prompt)], {
-    callbacks: [],
-    tags: ['nostream'],
-    ...(signal === undefined ? {} : { signal }),
+  const answer = await askOnce({
+    model,
+    question: prompt,
+    purpose: 'goal',
+    signal,
+    onUsage: (usage) => input.onUsage?.(usage),
   });
-  const usage = answer.usage_metadata as UsageMetadata | undefined;
-  input.onUsage?.({
-    inputTokens: usage?.input_tokens ?? 0,
-    outputTokens: usage?.output_tokens ?? 0,
-    model: modelName(model),
-  });
-  const read = readEvaluation(textOf(answer));
+  const read = readEvaluation(answer);
   if (read === null) throw new ReindeerError('model_failed', 'The evaluator gave no readable verdict.');
   return { ...read, evaluated_at: new Date(now).toISOString(), evidence_signature: evidenceOf(messages) };
 }

@@ -1,6 +1,6 @@
 import { MEMORY_SECTIONS, type MemorySectionName } from '@reindeer/protocol';
 import { z } from 'zod';
-import { withoutThinking } from '../context/summary.ts';
+import { withoutThinking } from '../models/ask-once.ts';
 
 /** How the model classifies what it proposes; only one combination is written (MEM-4b). */
 export interface Classified {

@@ -1,8 +1,8 @@
 import type { BaseMessage } from '@langchain/core/messages';
 import type { CapturedMessage, ClaimedCapture } from '@reindeer/protocol';
-import { withoutThinking } from '../context/summary.ts';
 import { humanInputResponse, isAi, isGenuineUser, textOf } from '../loop/messages.ts';
 import { ORIGINAL_CONTENT } from '../middleware/input-sanitizing.ts';
+import { withoutThinking } from '../models/ask-once.ts';
 
 const LONGEST = 1_000;
 const HEAD = 500;

@@ -1,10 +1,9 @@
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
-import { HumanMessage, type UsageMetadata } from '@langchain/core/messages';
 import type { Surroundings } from '@reindeer/protocol';
-import { modelName } from '../loop/call-model.ts';
 import { isAi, isGenuineUser, textOf } from '../loop/messages.ts';
 import { defineMiddleware, type Middleware, type State } from '../loop/middleware.ts';
 import { scopeOf } from '../loop/scope.ts';
+import { askOnce } from '../models/ask-once.ts';
 
 export const TITLE = 'title';
 
@@ -48,22 +47,18 @@ export function titleMiddleware(settings: TitleSettings, surroundings: Surroundi
       if (!settings.enabled || model === null || !isFirstExchange(state)) return undefined;
       try {
         const prompt = promptFor(state, settings);
-        const signal = AbortSignal.any([
-          AbortSignal.timeout(MODEL_TIMEOUT_MS),
-          ...(runtime.signal === undefined ? [] : [runtime.signal]),
-        ]);
         const { attempt } = scopeOf(runtime);
         const answer = await attempt.effects.track('title', () =>
-          model.invoke([new HumanMessage(prompt)], { signal, callbacks: [] }),
+          askOnce({
+            model,
+            question: prompt,
+            purpose: 'title',
+            signal: runtime.signal,
+            timeoutMs: MODEL_TIMEOUT_MS,
+            onUsage: (usage) => attempt.countUsage({ ...usage, caller: 'middleware' }),
+          }),
         );
-        const usage = answer.usage_metadata as UsageMetadata | undefined;
-        attempt.countUsage({
-          inputTokens: usage?.input_tokens ?? 0,
-          outputTokens: usage?.output_tokens ?? 0,
-          model: modelName(model),
-          caller: 'middleware',
-        });
-        const title = cleaned(textOf(answer), settings);
+        const title = cleaned(answer, settings);
         if (title !== '') return { title };
       } catch (error) {
         if (runtime.signal?.aborted === true) throw error;
@@ -109,7 +104,6 @@ function promptFor(state: State, settings: TitleSettings): string {
 
 function cleaned(text: string, settings: TitleSettings): string {
   const plain = text
-    .replace(/<think>[\s\S]*?(<\/think>|$)/g, '')
     .replace(/\s+/g, ' ')
     .trim()
     .replace(/^["'“”‘’«»]+|["'“”‘’«».]+$/g, '')

@@ -168,11 +168,12 @@ export function createModelRegistry(options: RegistryOptions): ModelRegistry {
   };
 }
 
-/** Only where the model supports it, and not against the switch: who turns thinking off wants none (MOD-3). */
+/** Only where the model supports it, and not over the effort that turns its thinking off (MOD-3). */
 function effortOf(entry: ModelEntry, choice: ModelChoice, logger: Logger): string | null {
   const asked = choice.reasoningEffort ?? null;
   if (asked === null || entry.supports_reasoning_effort !== true) return null;
-  if (entry.supports_thinking === true && choice.thinking === false) return null;
+  if (choice.thinking === false && thinkingSettings(entry, false).reasoning_effort !== entry.reasoning_effort)
+    return null;
   if (EFFORTS.has(asked)) return asked;
   logger.warn('Unknown reasoning effort, using the default', { asked: asked.slice(0, 50), model: entry.name });
   return null;
