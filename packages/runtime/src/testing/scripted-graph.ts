@@ -20,6 +20,8 @@ export interface Turn {
   /** The beginning of the text that the script has pushed as tokens itself. */
   readonly streamed?: string;
   readonly calls?: readonly ToolCall[];
+  /** What the message says of its cost; absent = nothing. */
+  readonly usage?: { readonly inputTokens: number; readonly outputTokens: number };
 }
 
 export interface Script {
@@ -58,7 +60,18 @@ export function scriptedFactory(script: Script, assistantId = 'scripted'): Graph
           args: call.args ?? {},
           type: 'tool_call' as const,
         }));
-        return { messages: [new AIMessage({ id, content: turn.text, tool_calls: calls })] };
+        const { usage } = turn;
+        const told =
+          usage === undefined
+            ? {}
+            : {
+                usage_metadata: {
+                  input_tokens: usage.inputTokens,
+                  output_tokens: usage.outputTokens,
+                  total_tokens: usage.inputTokens + usage.outputTokens,
+                },
+              };
+        return { messages: [new AIMessage({ id, content: turn.text, tool_calls: calls, ...told })] };
       })
       .addNode('tools', async (state, config) => {
         if (context === null) throw new Error('tools work inside runs only');
