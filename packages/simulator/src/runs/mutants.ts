@@ -557,6 +557,8 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
   {
     name: 'superseded-is-not-renewed',
     breaks: 'S16',
+    // Its end must outlast its lease, with nothing else to hinder its holder.
+    from: 700,
     near: (stores) =>
       withRuns(stores, (runs) => ({
         renew: (input) =>
@@ -579,55 +581,11 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
       })),
   },
   {
-    name: 'fenced-holder-rolls-back',
-    breaks: 'S2',
-    far: (stores, { database }) => ({
-      ...stores,
-      checkpoints: {
-        ...bound(stores.checkpoints, CHECKPOINT_METHODS),
-        rollback: (input) => {
-          const token = database.runs.get(input.fence.runId)?.token ?? input.fence.token;
-          return stores.checkpoints.rollback({ ...input, fence: { ...input.fence, token } });
-        },
-      },
-    }),
-  },
-  {
     name: 'rollback-restores-nothing',
     breaks: 'S8',
     far: (stores) => ({
       ...stores,
       checkpoints: { ...bound(stores.checkpoints, CHECKPOINT_METHODS), rollback: async () => ({ outcome: 'ok' }) },
     }),
-  },
-  {
-    name: 'rollback-outlasts-its-lease',
-    breaks: 'S16',
-    // Nothing is renewed while a rollback or a terminal write is under way.
-    near: (stores) => {
-      const ending = new Set<string>();
-      const during = async <T>(runId: string, work: Promise<T>): Promise<T> => {
-        ending.add(runId);
-        return work;
-      };
-      const withRollback: Stores = {
-        ...stores,
-        checkpoints: {
-          ...bound(stores.checkpoints, CHECKPOINT_METHODS),
-          rollback: (input) => during(input.fence.runId, stores.checkpoints.rollback(input)),
-        },
-      };
-      return withRuns(withRollback, (runs) => ({
-        finalize: (input) => during(input.fence.runId, runs.finalize(input)),
-        renew: async (input) => {
-          const kept = input.holders.filter(({ runId }) => ending.has(runId));
-          const asked = input.holders.filter(({ runId }) => !ending.has(runId));
-          const answers = new Map(asked.length === 0 ? [] : await runs.renew({ ...input, holders: asked }));
-          for (const { runId, expiresAt } of kept)
-            answers.set(runId, { outcome: 'renewed', expiresAt, cancelAction: null });
-          return answers;
-        },
-      }));
-    },
   },
 ];
