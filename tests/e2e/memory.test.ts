@@ -143,6 +143,27 @@ test(
   },
 );
 
+test('what a compaction on request takes out of a conversation is learned at once', verifies('MEM-3'), async () => {
+  learned = () => ({});
+  const threadId = randomUUID();
+  for (const text of ['I sail', 'I climb', 'I ride']) await talk(text, threadId);
+  await waitUntil(
+    async () => questions.some((question) => question.includes('User: I ride')),
+    30_000,
+    () => 'Nothing was asked.',
+  );
+  const before = questions.length;
+  const { status } = await api('POST', `/threads/${threadId}/compact`, { keep: 2, force: true });
+  expect(status).toBe(200);
+  await waitUntil(
+    async () => questions.length > before,
+    30_000,
+    () => 'Nothing more was asked.',
+  );
+  expect(questions.at(-1)).toContain('User: I sail');
+  expect(questions.at(-1)).not.toContain('User: I ride');
+});
+
 test(
   'the memory over HTTP: add, change, search, take along, bring back, erase',
   verifies('MEM-7', 'MEM-5'),

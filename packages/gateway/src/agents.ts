@@ -6,13 +6,16 @@ import {
   createLeadAgent,
   createModelRegistry,
   DEFAULT_CORE_TOOLS,
+  DEFAULT_LEAD_AGENT_SETTINGS,
   DEFAULT_TITLE_SETTINGS,
   Documents,
+  type Memory,
   type ModelEntry,
   type ModelInfo,
   type ModelRegistry,
   type SafeguardSettings,
   Subagents,
+  type SummarizationSettings,
   skillsSection,
   webTools,
 } from '@reindeer/agent';
@@ -166,7 +169,8 @@ export async function createAgents(parts: {
     onThreadDeleting: (thread) => mcp.closeThread(thread),
     conversation: createConversation({
       models,
-      summarization: safeguards.summarization,
+      // On request as in a run: what goes is noted before (CTX-2).
+      summarization: { ...safeguards.summarization, ...leaving(memory) },
       suggestions: settings.agent.suggestions,
       surroundings,
     }),
@@ -183,6 +187,13 @@ async function judgeOf(models: ModelRegistry, name: string | null, purpose: stri
   const { model, entry } = await models.choose({ name, thinking: false });
   if (entry.use === DEMO_USE) return null;
   return (question, signal) => askOnce({ model, question, purpose, signal });
+}
+
+/** Notes what a compaction on request takes out of a conversation. */
+function leaving(memory: Memory | null): Pick<SummarizationSettings, 'beforeCompaction'> {
+  if (memory === null) return {};
+  const { agentName } = DEFAULT_LEAD_AGENT_SETTINGS;
+  return { beforeCompaction: (input) => memory.capture({ agentName, ...input, leaving: true }) };
 }
 
 /** A named model without thinking, for short questions beside the work; null = none is named. */
