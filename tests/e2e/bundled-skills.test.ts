@@ -36,7 +36,8 @@ let project: Awaited<ReturnType<typeof projectFolder>>;
 let server: RunningServer;
 beforeAll(async () => {
   provider = await startScriptedProvider({ script });
-  project = await projectFolder(scriptedConfig(provider.openAiUrl));
+  // The scripts are what is tested here; nobody presents what they make.
+  project = await projectFolder(scriptedConfig(provider.openAiUrl, 'workspace_changes: {require_presented: false}\n'));
   server = await startServer(project.folder);
 });
 afterAll(async () => {

@@ -110,8 +110,11 @@ describe('the official client', () => {
     const [{ data: metadata } = { data: null }] = parts;
     expect(runs).toEqual([metadata]);
     expect(new Set(parts.map((part) => part.event))).toEqual(
-      new Set(['metadata', 'values', 'messages', 'updates', 'end']),
+      new Set(['metadata', 'values', 'messages', 'updates', 'custom', 'end']),
     );
+    expect(parts.filter((part) => part.event === 'custom').map((part) => part.data)).toMatchObject([
+      { type: 'workspace_changes', summary: { created: 1, deleted: 0 } },
+    ]);
     expect([...texts(parts).values()]).toEqual(['I write it.', 'I present it.', 'Done.']);
 
     const last = parts.findLast((part) => part.event === 'values')?.data as {

@@ -189,6 +189,14 @@ describe('events of runs', () => {
       expect(events[1]?.content).toMatchObject({ message: { type: 'ai', content: 'Looked up.' } });
       expect(events[2]?.content).toMatchObject({ type: 'task_completed', result: 'Looked up.' });
       expect(done).toMatchObject({ lead_agent_tokens: 220, subagent_tokens: 10, total_tokens: 230 });
+      type Page = { data: Row[]; next_before_seq: number | null };
+      const whole = (await get<Page>(`/threads/${thread}/messages/page`)).data;
+      const dispatch = whole.find((row) => JSON.stringify(row.metadata).includes('subagent_dispatch'));
+      expect(dispatch?.metadata).toMatchObject({
+        token_usage_attribution: { version: 1, subagent_usage: [{ usage: { total_tokens: 10 } }] },
+      });
+      const cut = await get<Page>(`/threads/${thread}/messages/page?limit=1&before_seq=${Number(dispatch?.seq) + 1}`);
+      expect(cut.data).toEqual([dispatch]);
       expect(await get(`/threads/${thread}/token-usage`)).toMatchObject({
         total_tokens: 230,
         total_input_tokens: 207,

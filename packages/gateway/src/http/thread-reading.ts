@@ -1,10 +1,13 @@
 import type { Fact, Feedback, JsonObject, Run } from '@reindeer/protocol';
+import { attributionOf, delegatedUsage } from './attribution.ts';
 import { notFound } from './errors.ts';
 import type { HttpParts } from './parts.ts';
 import { messageView } from './views.ts';
 
 const RUNS = 1_000;
 const PAGE = 200;
+/** Messages behind a page in which results of its calls are looked for. */
+const RESULTS = 50;
 /** Pages of the log that one answer may read; beyond them it is short, and its cursor goes on from there. */
 const MOST_PAGES = 50;
 
@@ -57,18 +60,30 @@ export async function messagePage(
   if (runs === null) throw notFound('thread', threadId);
   const hidden = supersededRuns(runs);
   const mine = new Map(feedback.filter((one) => one.userId === userId).map((one) => [one.runId, one]));
+  const delegated = new Map<string, JsonObject>();
   const rows: JsonObject[] = [];
   let { before } = input;
+  if (before !== null) {
+    // The results of calls at the end of this page stand on the page after it.
+    const newer = { threadId, userId, runId: null, before: null, after: before - 1, limit: RESULTS };
+    const page = await parts.threads.messages(newer);
+    for (const [key, usage] of delegatedUsage(page?.facts ?? [])) delegated.set(key, usage);
+  }
   let hasMore = true;
   let last: number | null = null;
   for (let pages = 0; hasMore && rows.length < limit && pages < MOST_PAGES; pages += 1) {
     const page = await parts.threads.messages({ threadId, userId, runId: null, before, after: null, limit: PAGE });
     if (page === null) throw notFound('thread', threadId);
     const views: { readonly seq: number; readonly view: JsonObject }[] = [];
+    // Results stand behind the message that asked for them: in this part of the log, or in the newer one that was read before.
+    for (const [key, usage] of delegatedUsage(page.facts)) delegated.set(key, usage);
     for (const fact of page.facts) {
       if (fact.runId !== null && hidden.has(fact.runId)) continue;
       const view = withFeedback(fact, mine.get(fact.runId ?? ''));
-      if (view !== null) views.push({ seq: fact.seq, view });
+      if (view === null) continue;
+      const attribution = attributionOf(view.content as JsonObject, fact.runId, delegated);
+      const metadata = attribution === null ? view.metadata : { token_usage_attribution: attribution };
+      views.push({ seq: fact.seq, view: { ...view, ...(metadata === undefined ? {} : { metadata }) } });
     }
     const taken = views.slice(-(limit - rows.length));
     rows.unshift(...taken.map(({ view }) => view));
