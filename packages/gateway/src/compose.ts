@@ -36,6 +36,8 @@ import { type Exit, type StartedSandboxes, sandboxesBoundMs, startSandboxes } fr
 export interface Agents {
   readonly graphs: ReadonlyMap<string, GraphFactory>;
   readonly models: readonly ModelView[];
+  /** Custom agents of users; absent = there are none. */
+  readonly custom?: HttpParts['agents'];
   /** How they work on items of batches; absent = they cannot. */
   readonly batches?: {
     executor(services: { readonly runs: RunService; readonly threads: ThreadService }): BatchExecutor;
@@ -324,6 +326,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
               description,
             })),
           models: agents.models,
+          ...(agents.custom === undefined ? {} : { agents: agents.custom }),
           modules: [
             ...(agents.modules ?? []),
             (api) =>

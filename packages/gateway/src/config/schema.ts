@@ -341,6 +341,7 @@ export const configSchema = section({
     backend_config: section(memoryKeys).nullish(),
     ...memoryKeys,
   }).optional(),
+  agents_api: section({ enabled: yes.optional() }).optional(),
   workspace_changes: section({ enabled: yes.optional(), require_presented: yes.optional() }).optional(),
   title: section({
     enabled: yes.optional(),
@@ -383,7 +384,6 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'input_polish',
   'tool_progress',
   'acp_agents',
-  'agents_api',
   'agent_storage',
   'checkpointer',
   'run_events',

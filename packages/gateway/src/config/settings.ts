@@ -73,6 +73,8 @@ export interface Settings {
   };
   readonly maxRecursionLimit: number;
   readonly tokenUsage: boolean;
+  /** May custom agents be managed over HTTP? */
+  readonly agentsApi: boolean;
   /** Is told what a run changed in its thread's files, and must a run present what it made? */
   readonly workspaceChanges: { readonly enabled: boolean; readonly requirePresented: boolean };
   readonly runs: {
@@ -212,6 +214,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     },
     maxRecursionLimit: config.max_recursion_limit ?? 1000,
     tokenUsage: config.token_usage?.enabled ?? true,
+    agentsApi: config.agents_api?.enabled ?? false,
     workspaceChanges: {
       enabled: config.workspace_changes?.enabled ?? true,
       requirePresented: config.workspace_changes?.require_presented ?? true,

@@ -40,7 +40,7 @@ export function metaRoutes(api: Api, parts: HttpParts): void {
     { method: 'get', path: '/features', tag, summary: 'What this server offers.', answers: { 200: 'Features.' } },
     ({ c }) =>
       c.json({
-        agents_api: { enabled: false },
+        agents_api: { enabled: parts.agents?.api === true },
         browser_control: { enabled: false },
         mcp_tasks: { enabled: false },
         uploads: { enabled: true },

@@ -63,6 +63,13 @@ export interface HttpParts {
   readonly modules?: readonly ((api: Api) => void)[];
   readonly assistants: readonly Assistant[];
   readonly models: readonly ModelView[];
+  /** Custom agents of users; absent = there are none. */
+  readonly agents?: {
+    /** May they be managed over HTTP? */
+    readonly api: boolean;
+    /** Throws `validation_failed` for a name that is none. */
+    exists(userId: string, name: string): Promise<boolean>;
+  };
   /** Compaction and suggestions; absent = this server has none. */
   readonly conversation?: Conversation;
   /** May pages show token counts? */

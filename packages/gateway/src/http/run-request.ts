@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi';
+import { isAgentName } from '@reindeer/agent';
 import {
   type CrashPolicy,
   type DisconnectMode,
@@ -91,6 +92,7 @@ const CONTEXT_KEYS = [
   // Asks a person before these tools, on top of what the operator demands: it can only make a run more careful.
   'interrupt_on',
 ] as const;
+const NULL_COUNTS: readonly string[] = ['thinking_enabled', 'reasoning_effort'];
 /** Identity comes from the server alone (SEC-06): these are taken out, whoever sends them. */
 const SERVER_KEYS =
   /^(?:thread_id|user_id|user_role|owner_id|is_internal|run_id|oauth_.*|__.*|checkpoint_(?:id|ns|map)|langgraph_.*)$/;
@@ -300,7 +302,9 @@ function configOf(config: RunBody['config'], threadId: string | null, limits: Ru
 function configurableContext(config: JsonObject): JsonObject {
   const configurable = (config.configurable ?? {}) as JsonObject;
   return Object.fromEntries(
-    CONTEXT_KEYS.filter((key) => configurable[key] != null).map((key) => [key, configurable[key]]),
+    CONTEXT_KEYS.filter(
+      (key) => configurable[key] != null || (configurable[key] === null && NULL_COUNTS.includes(key)),
+    ).map((key) => [key, configurable[key]]),
   );
 }
 
@@ -313,7 +317,9 @@ function contextOf(given: JsonObject, limits: RunLimits): JsonObject {
   const problems: Problem[] = [];
   const context: Record<string, Json> = {};
   for (const [key, value] of Object.entries(given)) {
-    if (value == null || SERVER_KEYS.test(key)) continue;
+    if (value === undefined || SERVER_KEYS.test(key)) continue;
+    // These two say with null that an agent's profile does not count (AG-1); everywhere else it is as if nothing was said.
+    if (value === null && !NULL_COUNTS.includes(key)) continue;
     if ((CONTEXT_KEYS as readonly string[]).includes(key)) context[key] = value;
     else if (problems.length < MAX_PROBLEMS)
       problems.push({
@@ -329,6 +335,15 @@ function contextOf(given: JsonObject, limits: RunLimits): JsonObject {
       {
         loc: ['body', 'context', 'interrupt_on'],
         msg: 'Must be a list of tool names, or an object of tool name to true; "*" stands for every tool.',
+        type: 'invalid_value',
+      },
+    ]);
+  const agent = context.agent_name;
+  if (agent !== undefined && (typeof agent !== 'string' || !isAgentName(agent)))
+    throw invalid([
+      {
+        loc: ['body', 'context', 'agent_name'],
+        msg: 'Must be the name of an agent: letters, digits and "-".',
         type: 'invalid_value',
       },
     ]);

@@ -1,5 +1,13 @@
 import { z } from '@hono/zod-openapi';
-import { type AdmissionResult, isId, type JsonObject, ReindeerError, type Run } from '@reindeer/protocol';
+import { isAgentName } from '@reindeer/agent';
+import {
+  type AdmissionResult,
+  isId,
+  type JsonObject,
+  ReindeerError,
+  type Run,
+  type RunRequest,
+} from '@reindeer/protocol';
 import { didYouMean } from '../nearest.ts';
 import { invalid, notFound } from './errors.ts';
 import type { HttpParts } from './parts.ts';
@@ -32,6 +40,30 @@ function assistantOf(parts: HttpParts, id: string | null | undefined): string {
   return wanted;
 }
 
+/**
+ * Which graph, and which of the user's agents: an assistant that is none of ours is the name of one (`my_agent` for `my-agent`). An agent that is
+ * not there is refused before anything of the run exists.
+ */
+async function agentOf(
+  parts: HttpParts,
+  userId: string,
+  assistant: string | null | undefined,
+  request: RunRequest,
+): Promise<{ readonly assistantId: string; readonly request: RunRequest }> {
+  const { agents } = parts;
+  const named = request.context.agent_name;
+  if (typeof named === 'string' && request.context.is_bootstrap !== true && agents !== undefined)
+    if (!(await agents.exists(userId, named))) throw notFound('agent', named);
+  const known = parts.assistants.map((entry) => entry.assistantId);
+  const other = assistant == null || known.includes(assistant) ? null : assistant.toLowerCase().replaceAll('_', '-');
+  if (other === null || agents === undefined || !isAgentName(other) || !(await agents.exists(userId, other)))
+    return { assistantId: assistantOf(parts, assistant), request };
+  return {
+    assistantId: assistantOf(parts, null),
+    request: { ...request, context: { agent_name: other, ...request.context } },
+  };
+}
+
 async function createRun(
   c: RequestContext,
   parts: HttpParts,
@@ -57,9 +89,9 @@ async function createRun(
     ]);
   const threadId = routeThread ?? (typeof named === 'string' ? named : null);
   const plan = planRun(body, threadId, attached, parts.limits);
-  const assistantId = assistantOf(parts, body.assistant_id);
   const userId = c.get('userId');
-  const { checkpointId } = plan.request;
+  const { assistantId, request } = await agentOf(parts, userId, body.assistant_id, plan.request);
+  const { checkpointId } = request;
   if (checkpointId !== null) {
     const state =
       threadId === null ? null : await parts.threads.state({ threadId, userId, checkpointId, subgraphs: false });
@@ -72,7 +104,7 @@ async function createRun(
     threadId,
     userId,
     assistantId,
-    request: plan.request,
+    request,
     metadata: plan.metadata,
     multitaskStrategy: plan.multitaskStrategy,
     onDisconnect: plan.onDisconnect,
