@@ -4,7 +4,7 @@ import { huntMutant, playSeeds, RUNS_MUTANTS, runsWorld } from '../index.ts';
 
 /** Long runs are for `npm run simulate`; this is what every push pays for. */
 const SEEDS = 200;
-const PER_MUTANT = 500;
+const PER_MUTANT = 1_000;
 
 describe('the world of runs', () => {
   test(`${SEEDS} seeds break no invariant`, {
@@ -49,12 +49,12 @@ describe('the world of runs', () => {
 
 /** One of each kind here; all of them in the suite `simulation`. */
 const SAMPLE = [
-  'unfenced-finalize',
+  'checkpoints-unfenced',
   'scan-then-act-claim',
   'terminal-overwritten',
   'cancel-not-delivered',
   'keys-kept-in-memory',
-  'reader-trusts-hints',
+  'reader-skips-what-follows-its-place',
   'superseded-loses-its-authority',
 ];
 
