@@ -262,9 +262,9 @@ async function itemsFor(args: TaskArguments, context: ToolContext): Promise<read
   return itemsOfRows(rows, { template: needed(), ...(short ? { keyColumn: 'path' } : {}) });
 }
 
-const OPTIONS_KEPT = ['model_name', 'model', 'thinking_enabled', 'reasoning_effort'] as const;
+const OPTIONS_KEPT = ['agent_name', 'model_name', 'model', 'thinking_enabled', 'reasoning_effort'] as const;
 
-/** What the items and the notice at the end take over from the run: its model. */
+/** What the items and the notice at the end take over from the run: its model, and the agent who hears of the end. */
 function specOf(context: ToolContext, schema: JsonObject | undefined): JsonObject {
   const run = runOptions({ configurable: context.configurable, context: context.runContext });
   const kept = Object.fromEntries(
@@ -273,7 +273,7 @@ function specOf(context: ToolContext, schema: JsonObject | undefined): JsonObjec
       return typeof value === 'string' || typeof value === 'boolean' ? [[name, value]] : [];
     }),
   );
-  const model = kept.model_name ?? kept.model;
+  const model = kept.model_name ?? kept.model ?? context.scope.agent?.profile?.model;
   return {
     model_name: typeof model === 'string' ? model : null,
     run_context: kept,

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { MemorySaver } from '@langchain/langgraph';
+import { ReindeerError } from '@reindeer/protocol';
 import { verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { z } from 'zod';
@@ -247,6 +248,53 @@ describe('a run with a custom agent', () => {
     const outcome = await fixture.run({ context: { agent_name: 'reader' } });
     expect(JSON.stringify(outcome.messages)).toContain('bash is not permitted for this agent');
     expect(names).toEqual([['chart']]);
+  });
+
+  test('of two tools of one name the first counts, and the late ones come last', verifies('AG-2'), async () => {
+    await profiles.create('ann', 'w', { soul: 'old' });
+    const mine = (name: string) => tool(() => `my ${name}`, { name, description: 'mine', schema: z.object({}) });
+    const ran = await run(
+      { agent_name: 'w' },
+      [
+        {
+          calls: [
+            { name: 'ls', args: { path: '.' } },
+            { name: 'update_agent', args: {} },
+          ],
+        },
+        { text: 'ok' },
+      ],
+      {
+        tools: [mine('ls'), mine('update_agent')] as never,
+      },
+    );
+    expect(new Set(ran.offered).size).toBe(ran.offered.length);
+    expect(ran.results[0]).not.toContain('my ls');
+    expect(ran.results[1]).toBe('my update_agent');
+  });
+
+  test('who begins a batch hears of its end as the same agent', verifies('AG-4'), async () => {
+    await profiles.create('default', 'w', { model: 'fake' });
+    const specs: unknown[] = [];
+    const submit = async (input: { spec: unknown }) => {
+      specs.push(input.spec);
+      throw new ReindeerError('over_capacity', 'Not now.');
+    };
+    const fixture = delegation({
+      lead: [
+        {
+          calls: [
+            { name: 'batch_task', args: { title: 'T', items: [{ prompt: 'a' }], subagent_type: 'general-purpose' } },
+          ],
+        },
+        { text: 'done' },
+      ],
+      child: () => ({ text: 'ok' }),
+      agent: { profiles, batches: () => ({ submit }) as never },
+    });
+    const outcome = await fixture.run({ context: { agent_name: 'w', thinking_enabled: false } });
+    expect(JSON.stringify(outcome.messages)).toContain('Not now.');
+    expect(specs).toEqual([{ model_name: 'fake', run_context: { agent_name: 'w', thinking_enabled: false } }]);
   });
 
   test('what an agent remembers is its own', verifies('AG-4'), async () => {
