@@ -412,17 +412,11 @@ const MACHINE_MUTANTS: readonly SandboxMutant[] = [
   {
     name: 'reserved-is-promoted',
     breaks: 'SB-15',
-    races: '66, 79, 81',
+    races: '66, 69, 70, 79, 81',
     machine: (state, event) =>
       event.type === 'promote' || event.type === 'track'
         ? blind(notReserved, ['promote', 'track'])(state, event)
         : reduceSandbox(state, event),
-  },
-  {
-    name: 'reserved-is-discovered',
-    breaks: 'SB-15',
-    races: '69, 70',
-    machine: blind(notReserved, ['track']),
   },
   {
     name: 'reserved-is-forgotten',
