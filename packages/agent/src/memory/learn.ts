@@ -239,7 +239,8 @@ function changeOf(input: LearnInput, result: Work): MemoryChange | null {
   const put: Draft[] = [];
   for (const fact of result.facts.values()) {
     const old = before.get(fact.id);
-    const told = accessed.get(fact.id);
+    // Only where it decides something: each change of a fact is a new revision of it.
+    const told = settings.eviction === 'hybrid-v1' ? accessed.get(fact.id) : undefined;
     const next = told === undefined || told <= (fact.accessedAt ?? 0) ? fact : { ...fact, accessedAt: told };
     if (old === undefined || !sameFact(old, next)) put.push(next);
   }

@@ -276,6 +276,14 @@ describe('what is written', () => {
     expect(change).toMatchObject({ remove: ['f0'], audit: [{ factId: 'f0', act: 'evicted' }] });
   });
 
+  test('when a fact was told is written where it decides who goes', verifies('MEM-4c'), () => {
+    const before = documentOf([fact('one'), fact('two')]);
+    const accessed: [string, number][] = [['one', NOW - 5]];
+    expect(learned(before, {}, { accessed })).toBeNull();
+    const change = learned(before, {}, { accessed, settings: { eviction: 'hybrid-v1' } });
+    expect(change?.put).toMatchObject([{ id: 'one', accessedAt: NOW - 5, confirmedAt: NOW }]);
+  });
+
   test('old facts are reviewed, a limited number at a time', verifies('MEM-4c'), () => {
     const old = { confirmedAt: NOW - 100 * DAY_MS };
     const facts = [
