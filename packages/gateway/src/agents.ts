@@ -7,7 +7,6 @@ import {
   createModelRegistry,
   DEFAULT_CORE_TOOLS,
   DEFAULT_LEAD_AGENT_SETTINGS,
-  DEFAULT_TITLE_SETTINGS,
   Documents,
   type Memory,
   type ModelEntry,
@@ -30,6 +29,7 @@ import {
 import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
 import type { Agents } from './compose.ts';
 import { DEMO_USE } from './config/models.ts';
+import type { LiveSettings } from './config/reload.ts';
 import type { ModelEntry as ConfiguredModel } from './config/schema.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
@@ -37,6 +37,7 @@ import { createConversation } from './conversation.ts';
 import { createCustomAgents } from './custom-agents.ts';
 import { createExtensions } from './extensions.ts';
 import type { ModelView } from './http/parts.ts';
+import { liveModels } from './live-models.ts';
 import { createMemory } from './memory.ts';
 import type { Resources } from './resources.ts';
 import { outputLimits } from './sandbox-settings.ts';
@@ -58,15 +59,27 @@ export async function createAgents(parts: {
   variables: Variables;
   resources: Resources;
   memoryStore: MemoryStore;
+  /** Absent = nothing changes while the process runs. */
+  live?: LiveSettings;
 }): Promise<Agents> {
   const { settings, sandboxes, leases, surroundings, variables, resources } = parts;
   warmUp();
   const { clock, logger } = surroundings;
-  const models = createModelRegistry({
-    entries: settings.models.map(entryOf),
-    environment: variables,
-    logger,
-    factories: { [DEMO_USE]: () => new ScriptedChatModel({ script: demoScript, modelName: DEMO_MODEL.name, clock }) },
+  const { models, views, names, title, secrets } = await liveModels({
+    settings,
+    variables,
+    live: parts.live ?? null,
+    make: (from, environment) =>
+      createModelRegistry({
+        entries: from.models.map(entryOf),
+        environment,
+        logger,
+        factories: {
+          [DEMO_USE]: () => new ScriptedChatModel({ script: demoScript, modelName: DEMO_MODEL.name, clock }),
+        },
+      }),
+    view: (registry) => registry.list().map(viewOf),
+    secrets: secretsOf,
   });
   const { sandbox } = settings;
   const { documentWorker } = resources;
@@ -108,7 +121,7 @@ export async function createAgents(parts: {
   const custom = createCustomAgents({
     settings,
     surroundings,
-    models: models.list().map((model) => model.name),
+    models: names,
     memory,
   });
   let batches: BatchService | null = null;
@@ -136,16 +149,9 @@ export async function createAgents(parts: {
         offered: settings.tools.sandbox,
         ...(sandbox.bash_command_timeout === undefined ? {} : { bashTimeoutMs: sandbox.bash_command_timeout * 1000 }),
         ...outputLimits(settings),
-        secrets: secretsOf(settings, variables),
+        secrets,
       },
-      title: {
-        ...DEFAULT_TITLE_SETTINGS,
-        ...(settings.title.enabled === undefined ? {} : { enabled: settings.title.enabled }),
-        ...(settings.title.max_words === undefined ? {} : { maxWords: settings.title.max_words }),
-        ...(settings.title.max_chars === undefined ? {} : { maxCharacters: settings.title.max_chars }),
-        ...(settings.title.prompt_template == null ? {} : { promptTemplate: settings.title.prompt_template }),
-        model: await quickModel(models, settings.title.model_name),
-      },
+      title,
     },
   });
   // Last, so that nothing runs on when a setting above is refused.
@@ -160,7 +166,8 @@ export async function createAgents(parts: {
         batches = service;
       },
     },
-    models: models.list().map(viewOf),
+    models: views,
+    ...(parts.live === undefined ? {} : { refresh: () => parts.live?.refresh() ?? Promise.resolve() }),
     convert: (name, body) => documents.read({ kind: 'convert', name, body, maxCharacters: MAX_CONVERTED }),
     sessions: { closeAll: () => mcp.close() },
     modules: [...modules, ...remembered.modules, ...custom.modules],

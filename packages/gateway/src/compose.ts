@@ -36,6 +36,8 @@ import { type Exit, type StartedSandboxes, sandboxesBoundMs, startSandboxes } fr
 export interface Agents {
   readonly graphs: ReadonlyMap<string, GraphFactory>;
   readonly models: readonly ModelView[];
+  /** Looks whether the configuration is another one by now. Absent = it stays. */
+  refresh?(): Promise<void>;
   /** Custom agents of users; absent = there are none. */
   readonly custom?: HttpParts['agents'];
   /** How they work on items of batches; absent = they cannot. */
@@ -326,6 +328,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
               description,
             })),
           models: agents.models,
+          ...(agents.refresh === undefined ? {} : { refresh: agents.refresh }),
           ...(agents.custom === undefined ? {} : { agents: agents.custom }),
           modules: [
             ...(agents.modules ?? []),
@@ -336,7 +339,9 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
                 surroundings,
                 heartbeatMs: settings.server.heartbeatMs,
                 stalledMs: 120_000,
-                models: agents.models.map((model) => model.name),
+                get models() {
+                  return agents.models.map((model) => model.name);
+                },
               }),
           ],
           ...(agents.conversation === undefined ? {} : { conversation: agents.conversation }),
@@ -344,7 +349,9 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
           limits: {
             defaultRecursionLimit: Math.min(100, settings.maxRecursionLimit),
             maxRecursionLimit: settings.maxRecursionLimit,
-            models: agents.models.map((model) => model.name),
+            get models() {
+              return agents.models.map((model) => model.name);
+            },
           },
           uploads: { ...settings.uploads, convert: settings.uploads.convert ? (agents.convert ?? null) : null },
           guards: { allowedHosts: settings.server.allowedHosts, allowedOrigins: settings.server.allowedOrigins, token },

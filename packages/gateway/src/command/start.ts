@@ -3,6 +3,7 @@ import { systemSurroundings } from '@reindeer/runtime';
 import { createAgents } from '../agents.ts';
 import { type Composed, compose, hardDeadlineMs } from '../compose.ts';
 import { type LoadedConfig, loadConfig } from '../config/load.ts';
+import { type LiveSettings, liveSettings } from '../config/reload.ts';
 import { type CommandLineSettings, resolveSettings, type Settings } from '../config/settings.ts';
 import { Lifecycle } from '../life/lifecycle.ts';
 import { connectSignals } from '../life/signals.ts';
@@ -14,6 +15,8 @@ export interface Prepared {
   readonly settings: Settings;
   readonly loaded: LoadedConfig;
   readonly surroundings: Surroundings;
+  /** The configuration while the process runs. */
+  readonly live: LiveSettings;
 }
 
 /** Configuration and log of a command. */
@@ -22,13 +25,15 @@ export async function prepare(
   line: CommandLineSettings & { readonly config: string | undefined },
   quiet = false,
 ): Promise<Prepared> {
-  const loaded = await loadConfig({ path: line.config, cwd: host.cwd, environment: host.environment });
+  const load = () => loadConfig({ path: line.config, cwd: host.cwd, environment: host.environment });
+  const loaded = await load();
   const settings = resolveSettings(loaded, line);
   // A command that prints results keeps its log out of the way, unless somebody looks for a fault.
   const level = quiet && settings.logLevel !== 'debug' ? 'error' : settings.logLevel;
   const logger = createLogger({ level, pretty: host.interactive, write: (text) => host.say(text) });
   for (const warning of loaded.warnings) logger.warn(warning);
-  return { settings, loaded, surroundings: systemSurroundings({ logger }) };
+  const live = liveSettings({ loaded, load, resolve: (changed) => resolveSettings(changed, line), logger });
+  return { settings, loaded, surroundings: systemSurroundings({ logger }), live };
 }
 
 export interface Session {
@@ -47,7 +52,7 @@ export interface Session {
  */
 export function openSession(
   host: Host,
-  { settings, surroundings }: Prepared,
+  { settings, surroundings }: Omit<Prepared, 'live'>,
   before: (code: number) => Promise<void> = async () => {},
 ): Session {
   const { logger } = surroundings;
@@ -96,7 +101,7 @@ export function start(host: Host, prepared: Prepared, session: Session, serve: b
     version: host.version,
     variables: prepared.loaded.variables,
     exit: { process: host.process, ownership: host.shutdownOwnership },
-    agents: createAgents,
+    agents: (parts) => createAgents({ ...parts, live: prepared.live }),
     serve,
   });
 }

@@ -214,6 +214,22 @@ describe('mistakes', () => {
     ]);
   });
 
+  test('another version of the file is one warning and no refusal', verifies('CFG-3'), async () => {
+    const told: (readonly string[])[] = [];
+    for (const line of ['config_version: 12\n', 'config_version: 99\n', 'config_version: 34\n', '']) {
+      await write(`# mine\n${line}log_level: info\n`);
+      const { warnings, config } = await load();
+      expect(config.log_level).toBe('info');
+      told.push(warnings);
+    }
+    expect(told).toEqual([
+      [expect.stringMatching(/line 2: config_version 12 is older than 34\..*set config_version: 34/)],
+      [expect.stringMatching(/line 2: config_version 99 is newer than 34/)],
+      [],
+      [],
+    ]);
+  });
+
   test('wrong values name key, line and what is allowed', verifies('CFG-1', 'GW-01'), async () => {
     await write('log_level: loud\nserver:\n  port: 99999\nsandbox:\n  network: some\nmodels:\n  - model: x\n');
     const error = (await load().catch((thrown: unknown) => thrown)) as Error;

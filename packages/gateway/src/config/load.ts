@@ -5,7 +5,13 @@ import { ReindeerError } from '@reindeer/protocol';
 import { z } from 'zod';
 import { didYouMean } from '../nearest.ts';
 import { type ParsedYaml, readYaml } from './read-yaml.ts';
-import { type ConfigFile, configSchema, KEYS_WITHOUT_EFFECT, SECTIONS_WITHOUT_EFFECT } from './schema.ts';
+import {
+  CONFIG_VERSION,
+  type ConfigFile,
+  configSchema,
+  KEYS_WITHOUT_EFFECT,
+  SECTIONS_WITHOUT_EFFECT,
+} from './schema.ts';
 import { substitute, type Variables } from './substitute.ts';
 
 export interface LoadedConfig {
@@ -82,6 +88,7 @@ function checkConfig(yaml: ParsedYaml, file: string, variables: Variables, warni
   // A section whose body is commented out parses as null and means its defaults.
   const present = Object.fromEntries(Object.entries(raw).filter(([, value]) => value !== null));
   warnAboutKeys(present, yaml, file, warnings);
+  warnAboutVersion(present.config_version, at(['config_version']), warnings);
   const used = Object.fromEntries(Object.entries(present).filter(([key]) => key in configSchema.shape));
   const filled = substitute(used, variables, (path, name) => {
     throw new ReindeerError(
@@ -101,6 +108,16 @@ const problemOf = (issue: z.core.$ZodIssue) =>
   issue.code === 'invalid_type' && issue.message.startsWith('Invalid input')
     ? `must be ${'expected' in issue ? issue.expected : 'of another type'}`
     : issue.message.replace(/\.$/, '');
+
+/** Another version is never a reason to refuse: unknown keys are told one by one (CFG-3). A file without one is of any. */
+function warnAboutVersion(version: unknown, at: string, warnings: string[]): void {
+  if (typeof version !== 'number' || version === CONFIG_VERSION) return;
+  warnings.push(
+    version < CONFIG_VERSION
+      ? `${at}: config_version ${version} is older than ${CONFIG_VERSION}. Everything in the file is read; new keys have their defaults. Compare it with the configuration reference, then set config_version: ${CONFIG_VERSION}.`
+      : `${at}: config_version ${version} is newer than ${CONFIG_VERSION}, which this program knows. What it does not know is ignored and named.`,
+  );
+}
 
 function warnAboutKeys(
   config: Readonly<Record<string, unknown>>,

@@ -30,6 +30,9 @@ const characters = count('characters; 0 = no limit, else 100 or more', 0, 10_000
   'must be 0 (no limit) or 100 or more: characters',
 );
 
+/** The version of the file that this program knows: the reference's. */
+export const CONFIG_VERSION = 34;
+
 export const modelSchema = section({
   name: text.min(1, 'must not be empty'),
   use: text.optional(),
@@ -48,6 +51,8 @@ export const modelSchema = section({
   supports_reasoning_effort: yes.nullish(),
   supports_vision: yes.nullish(),
   context_window: count('tokens', 1, 100_000_000).nullish(),
+  stream_usage: yes.nullish(),
+  stream_chunk_timeout: seconds(0, 86_400).nullish(),
 });
 
 const tokenBudget = section({

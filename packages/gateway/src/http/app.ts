@@ -43,6 +43,14 @@ export function createApp(parts: HttpParts): OpenAPIHono<Environment> {
     await next();
   });
 
+  const { refresh } = parts;
+  if (refresh !== undefined)
+    app.use('/api/*', async (c, next) => {
+      // What is asked for is checked against the models of now. Reads of threads and streams do not depend on them.
+      if (c.req.method !== 'GET' || /\/models(?:\/|$)/.test(c.req.path)) await refresh();
+      await next();
+    });
+
   const api = createApi();
   metaRoutes(api, parts);
   assistantRoutes(api, parts);

@@ -63,6 +63,8 @@ export interface HttpParts {
   readonly modules?: readonly ((api: Api) => void)[];
   readonly assistants: readonly Assistant[];
   readonly models: readonly ModelView[];
+  /** Looks whether the configuration is another one by now; before each request that depends on the models. */
+  readonly refresh?: () => Promise<void>;
   /** Custom agents of users; absent = there are none. */
   readonly agents?: {
     /** May they be managed over HTTP? */
