@@ -36,6 +36,7 @@ export function createCustomAgents(parts: {
     profiles,
     http: {
       api: settings.agentsApi,
+      list: (userId) => profiles.list(userId),
       exists: async (userId, name) => (await profiles.get(userId, name)) !== null,
     },
     modules: [

@@ -179,6 +179,8 @@ describe('a run with a custom agent', () => {
       );
       expect(asked.metadata[0]).toMatchObject({ model_name: 'first', thinking_enabled: true });
       expect(asked.metadata[0]).not.toHaveProperty('reasoning_effort');
+      const unsaid = await run({ agent_name: 'writer', thinking_enabled: null }, [call('look'), { text: 'ok' }]);
+      expect(unsaid.metadata[0]).toMatchObject({ thinking_enabled: true });
     },
   );
 

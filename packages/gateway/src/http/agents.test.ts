@@ -19,7 +19,11 @@ async function open(enabled: boolean): Promise<void> {
     ...testSurroundings(),
   });
   fixture = await startFixture({
-    agents: { api: enabled, exists: async (userId, name) => (await profiles.get(userId, name)) !== null },
+    agents: {
+      api: enabled,
+      list: (userId) => profiles.list(userId),
+      exists: async (userId, name) => (await profiles.get(userId, name)) !== null,
+    },
     modules: [
       (api) =>
         agentRoutes(api, {
@@ -170,6 +174,18 @@ describe('runs with an agent', () => {
     async () => {
       await open(true);
       await ask('POST', '/agents', { name: 'my-agent' });
+      const found = await fetch(`${fixture.url}/api/assistants/search`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: '{}',
+      });
+      const list = (await found.json()) as Record<string, unknown>[];
+      expect(list.map(({ assistant_id, graph_id }) => [assistant_id, graph_id])).toEqual([
+        ['lead_agent', 'lead_agent'],
+        ['my-agent', 'lead_agent'],
+      ]);
+      expect((await ask('GET', '/assistants/my-agent')).json).toMatchObject({ metadata: { created_by: 'user' } });
+      expect((await ask('GET', '/assistants/nobody')).status).toBe(404);
       expect((await run({ assistant_id: 'My_Agent', context: { thinking_enabled: null, mode: null } })).status).toBe(
         200,
       );

@@ -66,28 +66,44 @@ export function metaRoutes(api: Api, parts: HttpParts): void {
   );
 }
 
-const assistantView = (assistant: Assistant) => ({
+const assistantView = (assistant: Assistant & { readonly graphId?: string }) => ({
   assistant_id: assistant.assistantId,
-  graph_id: assistant.assistantId,
+  graph_id: assistant.graphId ?? assistant.assistantId,
   name: assistant.name,
   description: assistant.description,
   config: {},
   context: {},
-  metadata: { created_by: 'system' },
+  metadata: { created_by: assistant.graphId === undefined ? 'system' : 'user' },
   version: 1,
   created_at: '2026-01-01T00:00:00.000Z',
   updated_at: '2026-01-01T00:00:00.000Z',
 });
 
-/** Assistants are fixed: the lead agent. The routes are there because clients ask for them. */
+/** Assistants are the lead agent and the user's custom agents, which run in its graph; they are made elsewhere (`/agents`). */
 export function assistantRoutes(api: Api, parts: HttpParts): void {
   const filter = { graph_id: z.string().nullish(), name: z.string().nullish(), metadata: object.nullish() };
-  const search = (body: {
-    graph_id?: string | null | undefined;
-    name?: string | null | undefined;
-    metadata?: Record<string, unknown> | null | undefined;
-  }) =>
-    parts.assistants
+  const all = async (userId: string): Promise<(Assistant & { readonly graphId?: string })[]> => {
+    const [lead] = parts.assistants;
+    const custom = lead === undefined ? [] : ((await parts.agents?.list(userId)) ?? []);
+    return [
+      ...parts.assistants,
+      ...custom.map(({ name, description }) => ({
+        assistantId: name,
+        name,
+        description,
+        graphId: lead?.assistantId ?? name,
+      })),
+    ];
+  };
+  const search = async (
+    userId: string,
+    body: {
+      graph_id?: string | null | undefined;
+      name?: string | null | undefined;
+      metadata?: Record<string, unknown> | null | undefined;
+    },
+  ) =>
+    (await all(userId))
       .map(assistantView)
       .filter((view) => body.graph_id == null || view.graph_id === body.graph_id)
       .filter((view) => body.name == null || view.name.toLowerCase().includes(body.name.toLowerCase()))
@@ -97,8 +113,8 @@ export function assistantRoutes(api: Api, parts: HttpParts): void {
         ),
       );
   const params = z.object({ assistant_id: z.string().max(200) });
-  const find = (id: string) => {
-    const assistant = parts.assistants.find((entry) => entry.assistantId === id);
+  const find = async (userId: string, id: string) => {
+    const assistant = (await all(userId)).find((entry) => entry.assistantId === id);
     if (assistant === undefined) throw notFound('assistant', id);
     return assistant;
   };
@@ -121,7 +137,8 @@ export function assistantRoutes(api: Api, parts: HttpParts): void {
       }),
       answers: { 200: 'A list.' },
     },
-    ({ c, body }) => c.json(search(body).slice(body.offset ?? 0, (body.offset ?? 0) + (body.limit ?? 10))),
+    async ({ c, body }) =>
+      c.json((await search(c.get('userId'), body)).slice(body.offset ?? 0, (body.offset ?? 0) + (body.limit ?? 10))),
   );
   route(
     api,
@@ -133,7 +150,7 @@ export function assistantRoutes(api: Api, parts: HttpParts): void {
       body: z.strictObject(filter),
       answers: { 200: 'A number.' },
     },
-    ({ c, body }) => c.json(search(body).length),
+    async ({ c, body }) => c.json((await search(c.get('userId'), body)).length),
   );
   route(
     api,
@@ -145,7 +162,7 @@ export function assistantRoutes(api: Api, parts: HttpParts): void {
       params,
       answers: { 200: 'The assistant.', 404: 'No such assistant.' },
     },
-    ({ c, params }) => c.json(assistantView(find(params.assistant_id))),
+    async ({ c, params }) => c.json(assistantView(await find(c.get('userId'), params.assistant_id))),
   );
   route(
     api,
@@ -158,8 +175,8 @@ export function assistantRoutes(api: Api, parts: HttpParts): void {
       query: z.object({ xray: z.string().optional() }),
       answers: { 200: '{nodes, edges}', 404: 'No such assistant.' },
     },
-    ({ c, params }) => {
-      find(params.assistant_id);
+    async ({ c, params }) => {
+      await find(c.get('userId'), params.assistant_id);
       const node = (id: string) => ({ id, name: id, type: 'runnable', data: { name: id } });
       return c.json({
         nodes: ['__start__', 'prepare', 'model', 'tools', '__end__'].map(node),
@@ -183,8 +200,8 @@ export function assistantRoutes(api: Api, parts: HttpParts): void {
       params,
       answers: { 200: 'Schemas.', 404: 'No such assistant.' },
     },
-    ({ c, params }) => {
-      const assistant = find(params.assistant_id);
+    async ({ c, params }) => {
+      const assistant = await find(c.get('userId'), params.assistant_id);
       const messages = { type: 'array', items: { type: 'object' } };
       const state = {
         type: 'object',
@@ -196,7 +213,7 @@ export function assistantRoutes(api: Api, parts: HttpParts): void {
         },
       };
       return c.json({
-        graph_id: assistant.assistantId,
+        graph_id: assistant.graphId ?? assistant.assistantId,
         input_schema: { type: 'object', properties: { messages }, required: ['messages'] },
         output_schema: state,
         state_schema: state,

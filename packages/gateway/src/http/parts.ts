@@ -71,6 +71,7 @@ export interface HttpParts {
     readonly api: boolean;
     /** Throws `validation_failed` for a name that is none. */
     exists(userId: string, name: string): Promise<boolean>;
+    list(userId: string): Promise<readonly { readonly name: string; readonly description: string }[]>;
   };
   /** Compaction and suggestions; absent = this server has none. */
   readonly conversation?: Conversation;
