@@ -36,8 +36,7 @@ let project: Awaited<ReturnType<typeof projectFolder>>;
 let server: RunningServer;
 beforeAll(async () => {
   provider = await startScriptedProvider({ script });
-  // The scripts are what is tested here; nobody presents what they make.
-  project = await projectFolder(scriptedConfig(provider.openAiUrl, 'workspace_changes: {require_presented: false}\n'));
+  project = await projectFolder(scriptedConfig(provider.openAiUrl));
   server = await startServer(project.folder);
 });
 afterAll(async () => {

@@ -119,8 +119,11 @@ export async function projectFolder(config = ''): Promise<{ readonly folder: str
   return { folder, remove: () => rm(folder, { recursive: true, force: true, maxRetries: 5 }) };
 }
 
-/** A configuration with one model: the scripted provider at this address, through the real OpenAI client. Its script need not know about the memory. */
+/**
+ * A configuration with one model: the scripted provider at this address, through the real OpenAI client. Its script need not know
+ * about the memory, nor present the traces that it leaves in outputs; what a run must present has tests of its own.
+ */
 export const scriptedConfig = (openAiUrl: string, more = ''): string =>
-  `${/^memory:/m.test(more) ? '' : 'memory: {enabled: false}\n'}models:\n  - name: scripted\n    use: openai\n    model: scripted\n    api_key: not-a-real-key\n    base_url: ${openAiUrl}\n${more}`;
+  `${/^memory:/m.test(more) ? '' : 'memory: {enabled: false}\n'}workspace_changes: {require_presented: false}\nmodels:\n  - name: scripted\n    use: openai\n    model: scripted\n    api_key: not-a-real-key\n    base_url: ${openAiUrl}\n${more}`;
 
 export const say = (content: string) => ({ messages: [{ role: 'user', content }] });

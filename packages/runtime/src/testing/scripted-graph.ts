@@ -1,4 +1,4 @@
-import { AIMessage, type BaseMessage, ToolMessage } from '@langchain/core/messages';
+import { AIMessage, type BaseMessage, ToolMessage, type UsageMetadata } from '@langchain/core/messages';
 import { Annotation, END, messagesStateReducer, START, StateGraph } from '@langchain/langgraph';
 import type { BaseCheckpointSaver } from '@langchain/langgraph-checkpoint';
 import type { AttemptContext, Graph, GraphFactory, JsonObject } from '@reindeer/protocol';
@@ -60,18 +60,13 @@ export function scriptedFactory(script: Script, assistantId = 'scripted'): Graph
           args: call.args ?? {},
           type: 'tool_call' as const,
         }));
-        const { usage } = turn;
-        const told =
-          usage === undefined
-            ? {}
-            : {
-                usage_metadata: {
-                  input_tokens: usage.inputTokens,
-                  output_tokens: usage.outputTokens,
-                  total_tokens: usage.inputTokens + usage.outputTokens,
-                },
-              };
-        return { messages: [new AIMessage({ id, content: turn.text, tool_calls: calls, ...told })] };
+        const usage = usageOf(turn);
+        const fields = { id, content: turn.text, tool_calls: calls };
+        return {
+          messages: [
+            usage === null ? new AIMessage(fields) : new AIMessage({ ...fields, usage_metadata: usage as never }),
+          ],
+        };
       })
       .addNode('tools', async (state, config) => {
         if (context === null) throw new Error('tools work inside runs only');
@@ -98,6 +93,12 @@ export function scriptedFactory(script: Script, assistantId = 'scripted'): Graph
     forAttempt: async (context, saver) => build(context, saver),
     forState: async (saver) => build(null, saver),
   };
+}
+
+function usageOf({ usage }: Turn): UsageMetadata | null {
+  if (usage === undefined) return null;
+  const { inputTokens, outputTokens } = usage;
+  return { input_tokens: inputTokens, output_tokens: outputTokens, total_tokens: inputTokens + outputTokens };
 }
 
 async function runTool(
