@@ -222,6 +222,15 @@ const KEY_VARIABLES: readonly string[] = [
   'JINA_API_KEY',
 ];
 
+/** Keys of models that the environment may hold. */
+const MODEL_KEYS: readonly string[] = [
+  'OPENAI_API_KEY',
+  'ANTHROPIC_API_KEY',
+  'GEMINI_API_KEY',
+  'GOOGLE_API_KEY',
+  'DEEPSEEK_API_KEY',
+];
+
 /** Values that no tool result may show. */
 function secretsOf(settings: Settings, variables: Variables): string[] {
   const keys = [
@@ -229,8 +238,7 @@ function secretsOf(settings: Settings, variables: Variables): string[] {
     ...settings.tools.web.map(({ options }) => options.api_key),
     settings.server.token,
     ...KEY_VARIABLES.map((name) => variables[name]),
-    variables.OPENAI_API_KEY,
-    variables.ANTHROPIC_API_KEY,
+    ...MODEL_KEYS.map((name) => variables[name]),
   ];
   return [...new Set(keys.filter((key): key is string => typeof key === 'string' && key.length >= 8))];
 }

@@ -24,6 +24,14 @@ models:
     use: deerflow.models.patched_deepseek:ChatDeepSeek
     model: deepseek-chat
     api_key: $KEY
+  - name: gem
+    use: langchain_google_genai:ChatGoogleGenerativeAI
+    model: gemini-3
+    google_api_key: $KEY
+  - name: own
+    use: langchain_ollama:ChatOllama
+    model: qwen
+    base_url: http://gpu:11434
   - name: other
     use: somewhere.models:ChatOther
     model: x
@@ -62,7 +70,9 @@ test(
     expect(text).toMatch(/use: openai\n {4}model: gpt-5/);
     expect(text).toMatch(/api_key: \$KEY.*# from the vault/);
     expect(text).toMatch(/use: anthropic/);
-    expect(text).toMatch(/base_url: https:\/\/api.deepseek.com\/v1/);
+    expect(text).toMatch(/use: deepseek\n {4}model: deepseek-chat/);
+    expect(text).toMatch(/use: gemini\n {4}model: gemini-3\n {4}api_key: \$KEY/);
+    expect(text).toMatch(/use: ollama\n {4}model: qwen\n {4}base_url: http:\/\/gpu:11434\n/);
     expect(text).toMatch(/use: tavily\n/);
     expect(text).toMatch(/use: reader\n/);
     expect(text).toMatch(/use: bubblewrap/);
@@ -93,7 +103,9 @@ test('what comes out is read without a fault, once the unknown model is gone', v
     expect(settings.models.map((model) => [model.name, model.use, model.api_key])).toEqual([
       ['gpt', 'openai', 'a-key'],
       ['claude', 'anthropic', 'a-key'],
-      ['deep', 'openai', 'a-key'],
+      ['deep', 'deepseek', 'a-key'],
+      ['gem', 'gemini', 'a-key'],
+      ['own', 'ollama', undefined],
     ]);
     expect(settings.tools.sandbox).toEqual(['ls']);
     expect(settings.postgres?.url).toBe('postgres://u@h/d');

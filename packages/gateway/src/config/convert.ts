@@ -12,12 +12,19 @@ export interface ConvertedConfig {
 
 /** Providers with an interface of OpenAI's: the class that the reference uses → where they are. */
 const COMPATIBLE: Readonly<Record<string, string>> = {
-  ChatDeepSeek: 'https://api.deepseek.com/v1',
   ChatGroq: 'https://api.groq.com/openai/v1',
   ChatXAI: 'https://api.x.ai/v1',
   ChatMistralAI: 'https://api.mistral.ai/v1',
   ChatOpenRouter: 'https://openrouter.ai/api/v1',
-  ChatOllama: 'http://127.0.0.1:11434/v1',
+};
+
+/** Classes for which there is a provider of its own here; addresses stay as they are. */
+const PROVIDERS: Readonly<Record<string, string>> = {
+  ChatDeepSeek: 'deepseek',
+  PatchedChatDeepSeek: 'deepseek',
+  ChatOllama: 'ollama',
+  VllmChatModel: 'vllm',
+  ChatGoogleGenerativeAI: 'gemini',
 };
 
 /**
@@ -64,19 +71,25 @@ function models(document: Document, notes: string[]): void {
     const base = COMPATIBLE[kind];
     if (/^(?:Patched)?ChatAnthropic$|^Claude/.test(kind)) model.set('use', 'anthropic');
     else if (/ChatOpenAI$/.test(kind)) model.set('use', 'openai');
-    else if (base !== undefined) {
+    else if (Object.hasOwn(PROVIDERS, kind)) {
+      model.set('use', PROVIDERS[kind]);
+      if (kind === 'ChatGoogleGenerativeAI')
+        notes.push(`models: ${name} is asked through Gemini's OpenAI-compatible interface.`);
+    } else if (base !== undefined) {
       model.set('use', 'openai');
       if (!model.has('base_url')) model.set('base_url', base);
       notes.push(`models: ${name} is asked through the interface of OpenAI's at ${String(model.get('base_url'))}.`);
     } else if (use.includes(':'))
       notes.push(
-        `models: ${name} uses ${use}, which there is not here. Use openai (any compatible server, with base_url) or anthropic.`,
+        `models: ${name} uses ${use}, which there is not here. Use openai (any compatible server, with base_url), anthropic, gemini, deepseek, ollama or vllm.`,
       );
     for (const [old, own] of [
       ['openai_api_base', 'base_url'],
       ['api_base', 'base_url'],
       ['openai_api_key', 'api_key'],
       ['anthropic_api_key', 'api_key'],
+      ['google_api_key', 'api_key'],
+      ['gemini_api_key', 'api_key'],
     ] as const)
       if (model.has(old)) {
         if (!model.has(own)) model.set(own, model.get(old, true));
