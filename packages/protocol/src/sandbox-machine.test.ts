@@ -26,7 +26,7 @@ const refusal = (state: SandboxState, event: SandboxEvent): string | null => {
   const step = reduceSandbox(state, event);
   return step.outcome === 'refused' ? step.reason : null;
 };
-const track: SandboxEvent = { type: 'track', info, identity: me, now: 1 };
+const track: SandboxEvent = { type: 'track', info, identity: me, now: 1, epoch: 1 };
 const active = changed(ABSENT_SANDBOX, track);
 const warm = changed(active, { type: 'park', now: 2 });
 const tracked: SandboxEvent = { type: 'reserve', condition: { kind: 'tracked' } };
@@ -39,7 +39,13 @@ const anyEvent: fc.Arbitrary<SandboxEvent> = fc.oneof(
   fc.record({ type: fc.constant('publish-ended' as const), epoch: fc.option(fc.integer({ min: 1, max: 9 })) }),
   fc.constant<SandboxEvent>({ type: 'create-began' }),
   fc.constant<SandboxEvent>({ type: 'create-ended' }),
-  fc.record({ type: fc.constant('track' as const), info: anyInfo, identity: anyIdentity, now: anyTime }),
+  fc.record({
+    type: fc.constant('track' as const),
+    info: anyInfo,
+    identity: anyIdentity,
+    now: anyTime,
+    epoch: fc.integer({ min: 1, max: 9 }),
+  }),
   fc.record({ type: fc.constant('promote' as const), info: anyInfo, identity: anyIdentity, now: anyTime }),
   fc
     .tuple(fc.constantFrom('touch', 'park', 'command-began', 'command-ended'), anyTime)
@@ -59,7 +65,13 @@ const anyEvent: fc.Arbitrary<SandboxEvent> = fc.oneof(
   fc.record({ type: fc.constant('forget' as const), epoch: fc.option(fc.integer({ min: 0, max: 9 })) }),
   fc.record({ type: fc.constant('seen' as const), info: anyInfo, owned: fc.boolean(), now: anyTime }),
   fc.constant<SandboxEvent>({ type: 'vanished' }),
-  fc.record({ type: fc.constant('adopt' as const), info: anyInfo, now: anyTime }),
+  fc.record({
+    type: fc.constant('adopt' as const),
+    info: anyInfo,
+    now: anyTime,
+    epoch: fc.integer({ min: 1, max: 9 }),
+  }),
+  fc.record({ type: fc.constant('kept' as const), epoch: fc.integer({ min: 1, max: 9 }) }),
 );
 
 test('any series of events keeps the invariants', verifies('SB-36', 'SB-37', 'SB-60', 'SB-61', 'SB-62'), () => {
@@ -74,6 +86,9 @@ test('any series of events keeps the invariants', verifies('SB-36', 'SB-37', 'SB
         expect((next.phase === 'absent') === (next.info === null)).toBe(true);
         if (next.phase === 'active') expect(next.identity).not.toBeNull();
         if (next.phase !== 'absent') expect(next.unownedSince).toBeNull();
+        // Each life of an id has an epoch of its own, so that no verdict about an earlier one fits it.
+        if (next.phase !== 'absent') expect(next.epoch).toBeGreaterThan(0);
+        if (['track', 'adopt', 'kept'].includes(event.type)) expect(event).toMatchObject({ epoch: next.epoch });
         if (state.reserved) {
           expect(['reserve', 'track', 'promote', 'adopt', 'forget']).not.toContain(event.type);
           if (event.type !== 'teardown-ended') expect(next.reserved).toBe(true);
@@ -99,7 +114,7 @@ test('a reserved sandbox is given to nobody and forgotten by nobody', verifies('
     expect(refusal(reserved, { type: 'promote', info, identity: me, now: 3 })).toBe('reserved');
     expect(refusal(reserved, { type: 'forget', epoch: null })).toBe('reserved');
     expect(refusal(reserved, tracked)).toBe('reserved');
-    expect(refusal(changed(reserved, { type: 'untrack' }), { type: 'adopt', info, now: 3 })).toBe('reserved');
+    expect(refusal(changed(reserved, { type: 'untrack' }), { type: 'adopt', info, now: 3, epoch: 3 })).toBe('reserved');
     expect(isQuiet(changed(reserved, { type: 'untrack' }, { type: 'teardown-ended', epoch: 9 }))).toBe(true);
   }
 });
@@ -111,24 +126,24 @@ test('an id in publication is not forgotten, with an epoch or without', verifies
   const published = changed(publishing, { type: 'publish-ended', epoch: 5 });
   expect(refusal(published, { type: 'forget', epoch: active.epoch })).toBe('epoch');
   expect(changed(published, { type: 'forget', epoch: 5 }).phase).toBe('absent');
-  expect(changed(publishing, { type: 'publish-ended', epoch: null }, { type: 'forget', epoch: 0 }).phase).toBe(
+  expect(changed(publishing, { type: 'publish-ended', epoch: null }, { type: 'forget', epoch: 1 }).phase).toBe(
     'absent',
   );
 });
 
 test('tracking an id ends its warm entry in the same step', verifies('SEED-001-83', 'SB-19'), () => {
-  const adopted = changed(ABSENT_SANDBOX, { type: 'adopt', info, now: 1 });
+  const adopted = changed(ABSENT_SANDBOX, { type: 'adopt', info, now: 1, epoch: 1 });
   expect(adopted).toMatchObject({ phase: 'warm', identity: null, parkedAt: 1 });
-  const now = changed(adopted, { type: 'track', info: infos[1] as SandboxInfo, identity: me, now: 2 });
+  const now = changed(adopted, { type: 'track', info: infos[1] as SandboxInfo, identity: me, now: 2, epoch: 2 });
   expect(now).toMatchObject({ phase: 'active', info: infos[1], identity: me, activeAt: 2 });
   expect(refusal(now, { type: 'reserve', condition: { kind: 'expired', info, before: 99 } })).toBe('phase');
 });
 
 test('nobody gets a sandbox of somebody else', verifies('SB-09'), () => {
   expect(refusal(warm, { type: 'promote', info, identity: you, now: 3 })).toBe('identity');
-  expect(refusal(warm, { type: 'track', info, identity: you, now: 3 })).toBe('identity');
-  expect(refusal(active, { type: 'track', info, identity: you, now: 3 })).toBe('identity');
-  const adopted = changed(ABSENT_SANDBOX, { type: 'adopt', info, now: 1 });
+  expect(refusal(warm, { type: 'track', info, identity: you, now: 3, epoch: 3 })).toBe('identity');
+  expect(refusal(active, { type: 'track', info, identity: you, now: 3, epoch: 3 })).toBe('identity');
+  const adopted = changed(ABSENT_SANDBOX, { type: 'adopt', info, now: 1, epoch: 1 });
   expect(changed(adopted, { type: 'promote', info, identity: you, now: 3 }).identity).toEqual(you);
 });
 
@@ -170,5 +185,7 @@ test('another container of the same id waits a whole grace of its own', verifies
 });
 
 test('a container that this instance is starting is not adopted', () => {
-  expect(refusal(changed(ABSENT_SANDBOX, { type: 'create-began' }), { type: 'adopt', info, now: 1 })).toBe('phase');
+  expect(refusal(changed(ABSENT_SANDBOX, { type: 'create-began' }), { type: 'adopt', info, now: 1, epoch: 1 })).toBe(
+    'phase',
+  );
 });

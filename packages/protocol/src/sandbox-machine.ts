@@ -9,8 +9,9 @@ import type { SandboxIdentity, SandboxInfo } from './sandbox-backend.ts';
  *
  * Three marks lie across the phases. `reserved`: this instance is stopping the container; nothing may promote, track, adopt or forget it.
  * `publishing`: ownership is being published right now; set *before* the round trip, since the store may say "ours" before the answer
- * arrives. `epoch`: a new number after each successful publication, and after each stop that
- * left the container; a verdict that was reached under an older one is void.
+ * arrives. `epoch`: a new number whenever the store has said "ours" (published, adopted, renewed), whenever an entry is made, and after
+ * each stop that left the container; a verdict that was reached under an older one is void. No two lives of one id share a number:
+ * two verdicts may be on their way at once, and the second must not meet what was acquired again after the first.
  */
 export interface SandboxState {
   readonly phase: 'absent' | 'active' | 'warm';
@@ -24,7 +25,7 @@ export interface SandboxState {
   readonly parkedAt: number;
   readonly reserved: boolean;
   readonly publishing: number;
-  /** 0 = neither published nor nearly stopped by this instance since it was last absent. */
+  /** Never 0 for what is active or warm. */
   readonly epoch: number;
   /** Foreground commands that run right now: use, however long they take. */
   readonly commands: number;
@@ -71,8 +72,14 @@ export type SandboxEvent =
   | { readonly type: 'publish-ended'; readonly epoch: number | null }
   | { readonly type: 'create-began' }
   | { readonly type: 'create-ended' }
-  /** A container is handed out: it was created or discovered. */
-  | { readonly type: 'track'; readonly info: SandboxInfo; readonly identity: SandboxIdentity; readonly now: number }
+  /** A container is handed out: it was created or discovered. `epoch`: a number never used before. */
+  | {
+      readonly type: 'track';
+      readonly info: SandboxInfo;
+      readonly identity: SandboxIdentity;
+      readonly now: number;
+      readonly epoch: number;
+    }
   /** warm → active. */
   | { readonly type: 'promote'; readonly info: SandboxInfo; readonly identity: SandboxIdentity; readonly now: number }
   | { readonly type: 'touch'; readonly now: number }
@@ -85,12 +92,15 @@ export type SandboxEvent =
   | { readonly type: 'untrack' }
   /** `epoch`: a number never used before, so that a verdict about the marker of this very stop is void. */
   | { readonly type: 'teardown-ended'; readonly epoch: number }
+  /** The store has renewed the lease, or granted it again. `epoch`: a number never used before. */
+  | { readonly type: 'kept'; readonly epoch: number }
   /** The lease is lost. `epoch`: the one under which the verdict was reached; null = without such a bound. */
   | { readonly type: 'forget'; readonly epoch: number | null }
   /** Reconciliation looked at an untracked running container. */
   | { readonly type: 'seen'; readonly info: SandboxInfo; readonly owned: boolean; readonly now: number }
   | { readonly type: 'vanished' }
-  | { readonly type: 'adopt'; readonly info: SandboxInfo; readonly now: number };
+  /** `epoch`: a number never used before. */
+  | { readonly type: 'adopt'; readonly info: SandboxInfo; readonly now: number; readonly epoch: number };
 
 export type SandboxRefusal =
   | 'reserved' // this instance is stopping it
@@ -139,8 +149,8 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
       if (state.reserved) return refused('reserved');
       if (!fits(state, event.identity)) return refused('identity');
       // Also over a warm entry of the same id: one container never has two reapers (SB-19).
-      const { info, identity, now } = event;
-      return changed({ phase: 'active', info, identity, activeAt: now, ...counted });
+      const { info, identity, now, epoch } = event;
+      return changed({ phase: 'active', info, identity, activeAt: now, epoch, ...counted });
     }
     case 'promote':
       if (state.reserved) return refused('reserved');
@@ -166,6 +176,8 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
       return state.phase === 'absent' ? refused('phase') : changed(gone);
     case 'teardown-ended':
       return changed({ reserved: false, epoch: state.phase === 'absent' ? 0 : event.epoch });
+    case 'kept':
+      return state.phase === 'absent' ? refused('phase') : changed({ epoch: event.epoch });
     case 'forget':
       if (state.phase === 'absent') return refused('phase');
       if (state.reserved) return refused('reserved');
@@ -189,6 +201,7 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
         identity: null,
         parkedAt: event.now,
         activeAt: event.now,
+        epoch: event.epoch,
         ...counted,
       });
   }

@@ -96,7 +96,11 @@ export class Acquires {
     let tracked = false;
     try {
       if ((await claims.publish(id)) === 'being_destroyed') return 'being_destroyed';
-      const transition = table.apply(id, { type: 'track', info, identity, now: table.now }, client);
+      const transition = table.apply(
+        id,
+        { type: 'track', info, identity, now: table.now, epoch: table.nextEpoch() },
+        client,
+      );
       if (transition.outcome === 'refused') {
         if (transition.reason === 'identity') throw identityCollision(id);
         return 'being_destroyed';
@@ -137,7 +141,11 @@ export class Acquires {
       await giveUp('being_destroyed');
       return 'being_destroyed';
     }
-    const transition = table.apply(id, { type: 'track', info, identity, now: table.now }, client);
+    const transition = table.apply(
+      id,
+      { type: 'track', info, identity, now: table.now, epoch: table.nextEpoch() },
+      client,
+    );
     if (transition.outcome === 'changed') return client;
     await giveUp('unknown');
     if (transition.reason === 'identity') throw identityCollision(id);

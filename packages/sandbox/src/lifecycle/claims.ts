@@ -80,14 +80,15 @@ export class Claims {
 
   /**
    * Renews a lease. `lost` only when the store said so: a lapsed lease is claimed again, and what the store cannot answer is kept
-   * (SB-48, SB-49).
+   * (SB-48, SB-49). A lease that the store did renew makes void what it said of this sandbox before, if that is heard later (SB-61).
    */
   async refresh(id: string): Promise<'kept' | 'lost'> {
     try {
       const outcome = await this.#store.renew(id);
-      if (outcome === 'renewed') return 'kept';
       if (outcome === 'lost') return 'lost';
-      return (await this.#store.claim(id)) ? 'kept' : 'lost';
+      if (outcome === 'lapsed' && !(await this.#store.claim(id))) return 'lost';
+      this.#table.apply(id, { type: 'kept', epoch: this.#table.nextEpoch() });
+      return 'kept';
     } catch (error) {
       this.#cannotTell('renew', id, error);
       return 'kept';

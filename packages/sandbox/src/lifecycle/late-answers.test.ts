@@ -1,7 +1,7 @@
 import { verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { DEFAULT_LIFECYCLE_SETTINGS, graceMs } from './settings.ts';
-import { coreScene, ME } from './testing/core-scene.ts';
+import { type CoreScene, coreScene, ME } from './testing/core-scene.ts';
 
 const TTL = graceMs(DEFAULT_LIFECYCLE_SETTINGS);
 
@@ -88,4 +88,53 @@ test('a verdict about the marker of a stop that failed is void after it', verifi
   verdict.open();
   await renewing;
   expect(table.state('x').phase).toBe('warm');
+});
+
+/** Two renewals that the store has answered with "lost", and whose answers are still on their way. */
+async function twoVerdicts({ store, maintenance }: CoreScene) {
+  await store.target.claim('x', { forDestroy: true });
+  const verdicts = [];
+  for (let count = 0; count < 2; count += 1) {
+    const answer = store.hold('renew', 'after');
+    const renewing = maintenance.renew();
+    await answer.reached;
+    verdicts.push(async () => {
+      answer.open();
+      await renewing;
+    });
+  }
+  await store.target.release('x');
+  return verdicts as [() => Promise<void>, () => Promise<void>];
+}
+
+test.each(['acquired', 'adopted'] as const)(
+  'of two verdicts at once the second is void for a sandbox that was %s after the first',
+  verifies('SB-61'),
+  async (how) => {
+    const scene = coreScene();
+    const { engine, table, acquires, maintenance } = scene;
+    const info = engine.run('x');
+    const get = () => (how === 'acquired' ? acquires.discovered(ME, info) : maintenance.reconcile());
+    await get();
+    const [first, second] = await twoVerdicts(scene);
+    await first();
+    expect(table.state('x').phase).toBe('absent');
+    await get();
+    const { phase } = table.state('x');
+    expect(phase).toBe(how === 'acquired' ? 'active' : 'warm');
+    await second();
+    expect(table.state('x').phase).toBe(phase);
+  },
+);
+
+test('a verdict is void when the store has said since that the sandbox is ours', verifies('SB-61'), async () => {
+  const scene = coreScene();
+  const { store, table, maintenance, active } = scene;
+  await active('x');
+  const [first, second] = await twoVerdicts(scene);
+  await maintenance.renew();
+  expect(await store.target.owner('x')).toBe('a');
+  await first();
+  await second();
+  expect(table.state('x').phase).toBe('active');
 });

@@ -50,7 +50,7 @@ export class Maintenance {
   async renew(): Promise<void> {
     const { table, claims, surroundings } = this.#core;
     await each(table.ids('active', 'warm'), AT_ONCE, async (id) => {
-      // The epoch of before the question: an acquire that comes in between makes the answer void (SB-61).
+      // The epoch of before the question: an acquire or another renewal in between makes the answer void (SB-61).
       const { epoch } = table.state(id);
       if ((await claims.refresh(id)) === 'kept') return;
       await surroundings.probe.at('sandbox.before-forget', { id });
@@ -121,7 +121,7 @@ export class Maintenance {
       if (!graceElapsed(table.state(id), table.now, graceMs(settings))) return;
     }
     if (!(await claims.claimToAdopt(id))) return;
-    const adopted = table.apply(id, { type: 'adopt', info, now: table.now });
+    const adopted = table.apply(id, { type: 'adopt', info, now: table.now, epoch: table.nextEpoch() });
     if (adopted.outcome !== 'changed') return;
     this.#core.meters.adopted += 1;
     surroundings.logger.info('A running sandbox was adopted', { sandboxId: id });

@@ -130,7 +130,7 @@ describe('registering ends a stale warm entry of the same id', () => {
   test.each(['discovered', 'created'] as const)('%s', verifies('SEED-001-83', 'SB-19'), async (path) => {
     const { acquires, engine, maintenance, surroundings, table } = coreScene();
     const info = engine.run('stale');
-    table.apply('stale', { type: 'adopt', info, now: table.now });
+    table.apply('stale', { type: 'adopt', info, now: table.now, epoch: table.nextEpoch() });
     const client = await (path === 'created' ? acquires.created(ME, info, table.now) : acquires.discovered(ME, info));
     expect([table.client('stale'), table.ids('warm'), table.ids('active')]).toEqual([client, [], ['stale']]);
     surroundings.clock.skip(EXPIRED);
