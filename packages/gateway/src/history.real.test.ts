@@ -41,6 +41,13 @@ const script: Script = (request) => {
   if (words.includes('look it up')) return { text: 'Looked up.', usage: { inputTokens: 7, outputTokens: 3 } };
   if (words.includes('deliver')) {
     if (step === 0) return { toolCalls: [write(`${OUT}/report.md`, '# Report\n')], usage };
+    if (step === 1 && words.includes('asking'))
+      return {
+        toolCalls: [
+          { name: 'ask_clarification', args: { question: 'Which one?', clarification_type: 'approach_choice' } },
+        ],
+        usage,
+      };
     if (step === 1 && words.includes('properly')) return { toolCalls: [present(`${OUT}/report.md`)], usage };
   }
   if (words.includes('delegate') && step === 0)
@@ -152,6 +159,12 @@ describe('events of runs', () => {
       expect(JSON.stringify(events.filter((event) => event.category === 'tool'))).not.toContain('# Report');
       const bad = await say(await newThread(), 'deliver');
       expect(bad).toMatchObject({ status: 'error', stop_reason: 'delivery_incomplete' });
+      // Who ends with a question has not delivered yet, and need not have.
+      const asks = await newThread();
+      const asking = await say(asks, 'deliver, asking first');
+      expect([asking.status, asking.error]).toEqual(['success', null]);
+      const [receipt] = await eventsOf(asks, asking, 'event_types=run.delivery');
+      expect(receipt?.content).toMatchObject({ satisfied: false, stage: 'not_started' });
     },
   );
 
