@@ -39,6 +39,7 @@ import { createExtensions } from './extensions.ts';
 import type { ModelView } from './http/parts.ts';
 import { liveModels } from './live-models.ts';
 import { createMemory } from './memory.ts';
+import { ownModels } from './own-models.ts';
 import type { Resources } from './resources.ts';
 import { outputLimits } from './sandbox-settings.ts';
 
@@ -69,12 +70,13 @@ export async function createAgents(parts: {
     settings,
     variables,
     live: parts.live ?? null,
-    make: (from, environment) =>
+    make: async (from, environment) =>
       createModelRegistry({
         entries: from.models.map(entryOf),
         environment,
         logger,
         factories: {
+          ...(await ownModels(from)),
           [DEMO_USE]: () => new ScriptedChatModel({ script: demoScript, modelName: DEMO_MODEL.name, clock }),
         },
       }),

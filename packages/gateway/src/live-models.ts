@@ -10,7 +10,7 @@ export interface LiveModelsParts {
   /** null = nothing changes while the process runs. */
   readonly live: LiveSettings | null;
   /** Throws `configuration` for models that cannot be. */
-  make(settings: Settings, variables: Variables): ModelRegistry;
+  make(settings: Settings, variables: Variables): ModelRegistry | Promise<ModelRegistry>;
   view(registry: ModelRegistry): readonly ModelView[];
   /** Values that no tool result may show. */
   secrets(settings: Settings, variables: Variables): readonly string[];
@@ -33,7 +33,7 @@ export interface LiveModels {
 export async function liveModels(parts: LiveModelsParts): Promise<LiveModels> {
   const { live } = parts;
   const made = async (settings: Settings, variables: Variables) => {
-    const registry = parts.make(settings, variables);
+    const registry = await parts.make(settings, variables);
     return {
       registry,
       views: parts.view(registry),

@@ -17,7 +17,7 @@ export const KEYS: Readonly<Record<string, KeyNote>> = {
   'models[].use': [
     'openai',
     'a class path',
-    'a short name here; class paths that are carried over are known by their last word',
+    'a short name, or `./module.mjs:export` of your own; class paths that are carried over are known by their last word',
   ],
   'models[].model': ['the name'],
   'models[].display_name': ['the name'],
