@@ -111,3 +111,11 @@ test('looked for in the project folder, then its parent, then under its earlier 
   await writeFile(path(), '{"mcpServers": {"own": {}}}');
   expect(await file().raw()).toEqual({ mcpServers: { own: {} } });
 });
+
+test('what could not be read again is not written: the next start would fail', verifies('CFG-5'), async () => {
+  await file().update('mcpServers', () => ({ a: { command: 'npx' } }));
+  await expect(
+    file().update('mcpServers', () => ({ a: { command: 'npx', description: 'x'.repeat(3 * 1024 * 1024) } })),
+  ).rejects.toMatchObject({ code: 'too_large' });
+  expect(await file().raw()).toEqual({ mcpServers: { a: { command: 'npx' } } });
+});

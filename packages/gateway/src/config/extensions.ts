@@ -81,7 +81,11 @@ export class ExtensionsFile {
         throw error;
       });
       const after = { ...before, [key]: change(before[key]) };
-      await replace(file, `${JSON.stringify(after, null, 2)}\n`);
+      const text = `${JSON.stringify(after, null, 2)}\n`;
+      // What could not be read again must not be written: the next start would fail.
+      if (Buffer.byteLength(text) > MAX_BYTES)
+        throw new ReindeerError('too_large', `The file would have more than ${MAX_BYTES / 1024 / 1024} MiB.`);
+      await replace(file, text);
       return after;
     });
     this.#writing = written.catch(() => {});

@@ -97,6 +97,12 @@ describe('programs that a client may start', () => {
     [{ command: 'bash', args: ['-c', 'id'] }, /command may be npx or uvx/],
     [{ command: '/usr/bin/npx' }, /command may be/],
     [{ command: 'npx; id' }, /command may be/],
+    // A command beside an address is started: the reader takes the pair for a program.
+    [{ command: 'bash', args: ['-c', 'id'], url: 'https://a.example' }, /command may be/],
+    [{ type: '$KIND', command: 'bash', url: 'https://a.example' }, /command may be/],
+    // The launcher takes the word behind an unknown option for its value, and what follows for an option of its own.
+    [{ command: 'npx', args: ['--unheard-of', 'server', '-c', 'id'] }, /--unheard-of of npx is not known/],
+    [{ command: 'npx', args: ['server'], env: { Npm_Config_Call: 'id' } }, /env.Npm_Config_Call/],
     [{ type: 'stdio' }, /command may be/],
     [{ command: 'npx', args: ['-c', 'id'] }, /-c makes npx run code/],
     [{ command: 'npx', args: ['--call=id'] }, /--call/],

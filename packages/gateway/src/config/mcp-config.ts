@@ -163,6 +163,7 @@ function restoreOAuth(server: string, written: JsonObject, stored: JsonObject): 
 const refuse = (server: string, why: string): ReindeerError =>
   new ReindeerError('validation_failed', `mcpServers.${server.slice(0, 64)}: ${why}.`);
 
+const REMOTE = ['sse', 'http', 'streamable_http', 'streamable-http'];
 /** Programs that fetch and run a server by name. Others the operator writes into the file, or allows by a variable. */
 const COMMANDS = ['npx', 'uvx'];
 /** Options of these launchers with a value of their own; everything after the first other word belongs to the server. */
@@ -182,6 +183,28 @@ const WITH_VALUE = new Set([
   '--prefix',
   '--refresh-package',
   '--default-index',
+]);
+/** Options without a value. Any other might take the next word with it, and hide what comes behind. */
+const PLAIN = new Set([
+  '-y',
+  '--yes',
+  '--no',
+  '-q',
+  '--quiet',
+  '-s',
+  '--silent',
+  '-v',
+  '--verbose',
+  '--offline',
+  '--prefer-offline',
+  '--prefer-online',
+  '--isolated',
+  '--refresh',
+  '--no-cache',
+  '--no-config',
+  '--no-progress',
+  '--no-install',
+  '--native-tls',
 ]);
 const EXECUTES = [
   '-c',
@@ -203,7 +226,7 @@ const EXECUTES = [
   '--env-file',
 ];
 const INJECTS =
-  /^(LD_|DYLD_|NODE_|NPM_CONFIG_|npm_config_|PYTHON|RUBY|PERL|BASH_|ZDOTDIR$|ENV$|SHELL$|PATH$|UV_|PIP_|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|GIT_|SSL_|OPENSSL_|PROMPT_COMMAND|IFS$)/;
+  /^(LD_|DYLD_|NODE_|NPM_CONFIG_|PYTHON|RUBY|PERL|BASH_|ZDOTDIR$|ENV$|SHELL$|PATH$|UV_|PIP_|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|GIT_|SSL_|OPENSSL_|PROMPT_COMMAND|IFS$)/i;
 
 /**
  * May a client of the API start this program (SEC-07)? Whoever can call the API could otherwise run anything as the server's user. The
@@ -212,11 +235,9 @@ const INJECTS =
  * @throws ReindeerError `validation_failed` with what is allowed
  */
 export function checkStdioPolicy(name: string, server: JsonObject, variables: Variables): void {
-  const stdio =
-    server.type === 'stdio' ||
-    server.transport === 'stdio' ||
-    (server.type == null && server.transport == null && server.url == null);
-  if (!stdio) return;
+  // Whatever is not surely a web address counts as a program, as the reader of the file decides it: a command beside an address is started.
+  const kind = server.type ?? server.transport ?? (server.command == null && server.url != null ? 'http' : 'stdio');
+  if (typeof kind === 'string' && REMOTE.includes(kind)) return;
   const more = (variables.REINDEER_MCP_STDIO_COMMAND_ALLOWLIST ?? variables.DEER_FLOW_MCP_STDIO_COMMAND_ALLOWLIST ?? '')
     .split(',')
     .map((word) => word.trim())
@@ -229,11 +250,20 @@ export function checkStdioPolicy(name: string, server: JsonObject, variables: Va
       `command may be ${allowed.join(' or ')} when it is set through the API.${typeof command === 'string' ? didYouMean(command, allowed) : ''} Write others into extensions_config.json by hand, or name them in REINDEER_MCP_STDIO_COMMAND_ALLOWLIST`,
     );
   const args = Array.isArray(server.args) ? server.args.map(String) : [];
-  const bad = launcherOptions(args).find(executes);
+  const options = launcherOptions(args);
+  const bad = options.find(executes);
   if (bad !== undefined)
     throw refuse(
       name,
       `the option ${bad.slice(0, 40)} makes ${command} run code, which is not allowed through the API`,
+    );
+  const unknown = COMMANDS.includes(command)
+    ? options.find((option) => !option.includes('=') && !PLAIN.has(option) && !WITH_VALUE.has(option))
+    : undefined;
+  if (unknown !== undefined)
+    throw refuse(
+      name,
+      `the option ${unknown.slice(0, 40)} of ${command} is not known here, so what it takes cannot be told; write ${unknown.slice(0, 40)}=value, or put it behind the name of the server`,
     );
   const variable = isObject(server.env) ? Object.keys(server.env).find((key) => INJECTS.test(key)) : undefined;
   if (variable !== undefined)

@@ -79,7 +79,7 @@ export function mcpRoutes(api: Api, { extensions, servers: running, variables }:
     async ({ c, body }) => {
       await extensions.update(SECTION, (before) => {
         const section = (before ?? {}) as JsonObject;
-        const server = section[body.server_name];
+        const server = Object.hasOwn(section, body.server_name) ? section[body.server_name] : undefined;
         if (typeof server !== 'object' || server === null || Array.isArray(server))
           throw new ReindeerError('not_found', `There is no MCP server "${body.server_name}".`);
         return { ...section, [body.server_name]: { ...server, enabled: body.enabled } };
