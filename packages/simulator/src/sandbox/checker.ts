@@ -45,6 +45,8 @@ export interface CheckerSettings {
   readonly idleTimeoutMs: number;
 }
 
+/** A store answers or fails within this time (SO-16). */
+export const STORE_OPERATION_MS = 5_000;
 /** Grants per id that are remembered. */
 const REMEMBERED = 60;
 
@@ -160,7 +162,9 @@ export class SandboxChecker {
     this.#chronicle.note(() => `ENGINE stops ${nameOf(container)} for ${incarnation.name}`);
     const holder = this.#watched.get(incarnation)?.value(container.id) ?? null;
     const holds = holder?.state === 'del' && holder.owner === incarnation.name;
-    if (!holds && !this.#unguarded(container, incarnation) && !this.#hindered(incarnation, stop.sentAt))
+    const excused =
+      this.#unguarded(container, incarnation) || this.#hindered(incarnation, stop.sentAt) || this.#lostUnheard(stop);
+    if (!holds && !excused)
       this.#chronicle.broken(
         'S9',
         `${incarnation.name} stopped ${nameOf(container)} while its key read ${textOf(holder)}`,
@@ -272,6 +276,19 @@ export class SandboxChecker {
   #hindered(incarnation: Incarnation, since: number): boolean {
     const calmSince = this.#watched.get(incarnation)?.calmSince ?? Number.POSITIVE_INFINITY;
     return !incarnation.alive || incarnation.pausedSince(since) || calmSince > since || this.#flushedSince(since);
+  }
+
+  /**
+   * The store gave the marker, and lost it again before its holder had heard the answer and begun the stop. Nobody can know: to ask once
+   * more would only move the moment. The first heartbeat of the stop writes the marker again, so that after one interval and
+   * the time of a call it must stand.
+   */
+  #lostUnheard({ container, incarnation, sentAt }: Stop): boolean {
+    if (this.#now() - sentAt > this.#settings.renewalIntervalMs + STORE_OPERATION_MS) return false;
+    const marked = this.#grants
+      .get(container.id)
+      ?.findLast(({ owner, kind, at }) => owner === incarnation.name && kind === 'del' && at <= sentAt);
+    return marked !== undefined && this.#flushes.some((at) => at >= marked.at && at <= sentAt);
   }
 
   #flushedSince(since: number): boolean {

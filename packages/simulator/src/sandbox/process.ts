@@ -22,7 +22,7 @@ import type { SeededRandom } from '@reindeer/testkit';
 import type { Chronicle } from '../frame/chronicle.ts';
 import { type Fate, Incarnation, type Request } from '../frame/incarnation.ts';
 import type { Scheduler } from '../frame/scheduler.ts';
-import type { SandboxChecker, Turn } from './checker.ts';
+import { type SandboxChecker, STORE_OPERATION_MS, type Turn } from './checker.ts';
 import type { Engine } from './engine.ts';
 import type { SandboxMutant } from './mutants.ts';
 
@@ -55,9 +55,6 @@ export interface Surrounding {
   readonly healed: () => boolean;
   readonly crashed: () => void;
 }
-
-/** A store answers or fails within this time (SO-16). */
-const STORE_OPERATION_MS = 5_000;
 
 /** A run notices within this time that its process was stopped, and goes on elsewhere. */
 const RUN_LEASE_MS = 15_000;
