@@ -145,11 +145,11 @@ function ranked(
 }
 
 /**
- * A regular expression from a model runs on the server's own thread: only those without groups and with few repetitions, which cannot take
- * long. Everything else is searched for as it is written.
+ * A regular expression from a model runs on the server's own thread: only those without groups and with one repetition. Two cost the cube of a
+ * description's length, with hundreds of tools that is seconds. Everything else is searched for as it is written.
  */
 function safeExpression(query: string): RegExp {
-  const simple = /^[\w\s|.^$*+?-]+$/.test(query) && (query.match(/[*+?]/g) ?? []).length <= 2;
+  const simple = /^[\w\s|.^$*+?-]+$/.test(query) && (query.match(/[*+?]/g) ?? []).length <= 1;
   const literal = query.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
   try {
     return new RegExp(simple ? query : literal, 'i');

@@ -82,6 +82,14 @@ describe('SKILL.md', () => {
     );
   });
 
+  test('a head without an end is refused before it is read', () => {
+    const keys = Array.from({ length: 5_000 }, (_, at) => `  key${at}: 1`).join('\n');
+    expect(problemOf(file(`name: a\ndescription: b\nmetadata:\n${keys}`))).toEqual({
+      reason: expect.stringMatching(/head has more than 16384 characters/),
+      line: 1,
+    });
+  });
+
   test('nothing makes it throw', () => {
     fc.assert(
       fc.property(fc.string(), fc.string(), (head, body) => {

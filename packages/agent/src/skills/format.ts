@@ -41,6 +41,8 @@ export const MAX_NAME = 64;
 export const MAX_DESCRIPTION = 1024;
 /** Longest `SKILL.md`, in characters. */
 export const MAX_SKILL_FILE = 512 * 1024;
+/** Longest head, in characters: names of its keys are compared with one another. */
+const MAX_HEAD = 16 * 1024;
 const MAX_TOOLS = 200;
 const MAX_SECRETS = 50;
 const NAME = /^[a-z0-9]+(?:-[a-z0-9]+)*$/;
@@ -72,6 +74,8 @@ export function parseSkill(text: string): ParsedSkill | SkillProblem {
       'SKILL.md must begin with a line "---", keys such as name and description, and another line "---"',
       1,
     );
+  if ((head[1] ?? '').length > MAX_HEAD)
+    return problem(`the head has more than ${MAX_HEAD} characters; put long texts below it`, 1);
   const lines = new LineCounter();
   const document = parseDocument(head[1] ?? '', {
     lineCounter: lines,

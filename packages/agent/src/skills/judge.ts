@@ -37,9 +37,9 @@ export async function judgeSkill(
   // What is run and what the model will read first come first.
   const weight = (file: PackageFile): number => (file.path === 'SKILL.md' ? 0 : isScript(file) ? 1 : 2);
   for (const file of [...files].sort((a, b) => weight(a) - weight(b))) {
-    const text = textOf(file.bytes);
-    if (text === null || room <= 0) continue;
-    const shown = text.slice(0, room);
+    if (room <= 0 || !isRead(file)) continue;
+    // A character has four bytes at most.
+    const shown = decoded(file.bytes.subarray(0, room * 4)).slice(0, room);
     room -= shown.length;
     parts.push(`[${mark}] file ${JSON.stringify(file.path)}\n${shown}`);
   }
@@ -88,9 +88,16 @@ function* objectsIn(text: string): Generator<object> {
     }
 }
 
+/** Is the file examined? Pictures and the like are not; what can be run is, whatever stands in it: shells run the lines around a null byte. */
+export const isRead = (file: Pick<PackageFile, 'path' | 'executable' | 'bytes'>): boolean =>
+  isScript(file) || (file.bytes[0] === 0x23 && file.bytes[1] === 0x21) || isText(file.bytes);
+
+const isText = (bytes: Uint8Array): boolean => !bytes.subarray(0, 8_192).includes(0);
+
 /** null for what is no text. */
-export function textOf(bytes: Uint8Array): string | null {
-  if (bytes.subarray(0, 8_192).includes(0)) return null;
+export const textOf = (bytes: Uint8Array): string | null => (isText(bytes) ? decoded(bytes) : null);
+
+export function decoded(bytes: Uint8Array): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch {

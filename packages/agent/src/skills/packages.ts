@@ -6,7 +6,7 @@ import { KeyedLock, type SkillFolders } from '@reindeer/sandbox';
 import type { Documents } from '../documents/documents.ts';
 import { type PackageFile, readPackage } from './archive.ts';
 import { isProblem, isSkillName, parseSkill } from './format.ts';
-import { type AskModel, blocked, isScript, judgeSkill, textOf } from './judge.ts';
+import { type AskModel, blocked, decoded, isRead, isScript, judgeSkill, textOf } from './judge.ts';
 import { replaceFile, type Skill, type SkillLibrary } from './library.ts';
 import type { Finding } from './scan.ts';
 
@@ -203,10 +203,10 @@ export class SkillPackages {
     if (scan) {
       let room = MAX_SCANNED;
       const texts = files.flatMap((file) => {
-        const text = textOf(file.bytes);
-        if (text === null) return [];
-        room -= text.length;
-        return [{ path: file.path, text }];
+        if (!isRead(file)) return [];
+        // By bytes, and before they are decoded: that takes its time on the server's own thread.
+        room -= file.bytes.length;
+        return room < 0 ? [] : [{ path: file.path, text: decoded(file.bytes) }];
       });
       if (room < 0)
         throw new ReindeerError(

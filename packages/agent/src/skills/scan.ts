@@ -322,9 +322,13 @@ export const RULES: readonly Rule[] = [
   },
 ];
 
-/** Looks at every line with every rule. One rule says the same of a file once per line. */
+/**
+ * Looks at every line with every rule. One rule says the same of a file once per line. Findings that only warn are bounded for themselves: however
+ * many there are, a critical one behind them is found.
+ */
 export function scanFiles(files: readonly ScannedFile[]): readonly Finding[] {
   const findings: Finding[] = [];
+  let warnings = 0;
   for (const file of files) {
     const kind = kindOf(file);
     const rules = RULES.filter((rule) => rule.kinds === undefined || rule.kinds.includes(kind));
@@ -332,6 +336,7 @@ export function scanFiles(files: readonly ScannedFile[]): readonly Finding[] {
     for (const [text, line] of lines) {
       for (const part of pieces(text))
         for (const rule of rules) {
+          if (rule.severity !== 'CRITICAL' && warnings >= MAX_FINDINGS) continue;
           if (!rule.pattern.test(part) || rule.except?.test(part) === true) continue;
           if (findings.some((other) => other.rule === rule.id && other.line === line && other.file === file.path))
             continue;
@@ -343,7 +348,9 @@ export function scanFiles(files: readonly ScannedFile[]): readonly Finding[] {
             message: rule.message,
             evidence: rule.secret === true ? '[not shown]' : part.trim().slice(0, 160),
           });
-          if (findings.length >= MAX_FINDINGS) return findings;
+          if (rule.severity !== 'CRITICAL') warnings += 1;
+          // The package is refused; more of them say nothing new.
+          else if (findings.length - warnings >= MAX_FINDINGS) return findings;
         }
     }
   }

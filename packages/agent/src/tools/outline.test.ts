@@ -29,6 +29,18 @@ test(
   },
 );
 
+test('no line makes it slow: it runs on the thread that serves everybody', verifies('FILE-2b'), () => {
+  const begun = performance.now();
+  for (const line of [
+    `#${' '.repeat(390)}a\ra`,
+    `**a${' '.repeat(390)}**`,
+    `**a**${' '.repeat(380)}x`,
+    '#'.repeat(400),
+  ])
+    outlineOf(Array(100).fill(line).join('\n'));
+  expect(performance.now() - begun).toBeLessThan(2_000);
+});
+
 test('fifty at most, and it says that there are more', verifies('FILE-2b'), () => {
   const { entries, truncated } = outlineOf(Array.from({ length: 60 }, (_, at) => `# ${at}`).join('\n'));
   expect([entries.length, truncated]).toEqual([50, true]);
