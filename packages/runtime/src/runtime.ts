@@ -89,7 +89,15 @@ export function createRuntime(parts: RuntimeParts): Runtime {
   const settings: RuntimeSettings = { ...DEFAULT_SETTINGS, ...parts.settings };
   const saverFor: SaverFor =
     parts.saverFor ?? ((input) => new ReindeerSaver({ store: stores.checkpoints, surroundings, ...input }));
-  const base: RunParts = { stores, graphs, surroundings, settings, saverFor, hooks: parts.hooks ?? {}, workspaces: parts.workspaces ?? null };
+  const base: RunParts = {
+    stores,
+    graphs,
+    surroundings,
+    settings,
+    saverFor,
+    hooks: parts.hooks ?? {},
+    workspaces: parts.workspaces ?? null,
+  };
 
   const registry = new RunRegistry();
   const keeper = new LeaseKeeper({ runs: stores.runs, surroundings, settings });

@@ -1,5 +1,5 @@
-export { type CreateContainerProvider, createContainerProvider } from './container/factory.ts';
 export { WORKSPACE_LIMITS, WorkspaceChangeWatch, type WorkspaceLimits } from './changes/watch.ts';
+export { type CreateContainerProvider, createContainerProvider } from './container/factory.ts';
 export {
   type ContainerMount,
   type ContainerSettings,

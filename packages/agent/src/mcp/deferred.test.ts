@@ -72,23 +72,27 @@ describe('deferred tools', () => {
     return { ...result, offered, deferred };
   }
 
-  test('are named in the prompt, offered only after a search, and refused before', verifies('TOOL-12', 'MW-25'), async () => {
-    const { offered, messages, deferred, values } = await play([
-      call('mail_send'),
-      call('tool_search', { query: 'select:mail_send' }),
-      call('mail_send'),
-      { text: 'ok' },
-    ]);
-    expect(deferred.section).toContain('maps_route, maps_place');
-    expect(offered.map((list) => list.length)).toEqual([2, 2, 3, 3]);
-    expect(offered[2]).toEqual(['bash', 'mail_send', 'tool_search']);
-    expect(messages[2]?.text).toMatch(/^Error: mail_send is not available yet.*select:mail_send/);
-    expect(JSON.parse(messages[4]?.text ?? '')).toMatchObject([
-      { name: 'mail_send', description: 'Sends a message to a person' },
-    ]);
-    expect(ran).toEqual(['mail_send']);
-    expect(values.promoted).toEqual({ catalog_hash: 'v1', names: ['mail_send'] });
-  });
+  test(
+    'are named in the prompt, offered only after a search, and refused before',
+    verifies('TOOL-12', 'MW-25'),
+    async () => {
+      const { offered, messages, deferred, values } = await play([
+        call('mail_send'),
+        call('tool_search', { query: 'select:mail_send' }),
+        call('mail_send'),
+        { text: 'ok' },
+      ]);
+      expect(deferred.section).toContain('maps_route, maps_place');
+      expect(offered.map((list) => list.length)).toEqual([2, 2, 3, 3]);
+      expect(offered[2]).toEqual(['bash', 'mail_send', 'tool_search']);
+      expect(messages[2]?.text).toMatch(/^Error: mail_send is not available yet.*select:mail_send/);
+      expect(JSON.parse(messages[4]?.text ?? '')).toMatchObject([
+        { name: 'mail_send', description: 'Sends a message to a person' },
+      ]);
+      expect(ran).toEqual(['mail_send']);
+      expect(values.promoted).toEqual({ catalog_hash: 'v1', names: ['mail_send'] });
+    },
+  );
 
   test(
     'what was found under other tools counts no more; a search without a hit finds nothing',

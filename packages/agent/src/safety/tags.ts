@@ -51,6 +51,7 @@ export const AUTHORITY_TAGS: readonly string[] = [
   'earlier_summary',
   'delegations',
   'skills_read',
+  'bootstrap',
 ];
 
 /** Elements that stand inside of a block of the list and mean nothing without it; as tags of their own they are ordinary data. */
