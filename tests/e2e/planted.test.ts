@@ -113,10 +113,9 @@ describe('what a command plants in the shared folders', () => {
 
   test('other threads, the host and the server are out of reach of a command', async () => {
     await ask('theirs', 'do:echo secret-words > /mnt/user-data/workspace/note.txt');
-    const look = await ask(
-      'mine',
-      `do:cat /etc/shadow; ls ${project.folder} /root /home; env | grep -i key; grep -rs secret-words /mnt /tmp; cat < /dev/tcp/127.0.0.1/${server.port}; ls /var/run/docker.sock /run/*.sock`,
-    );
+    // In a script, which no audit of the command reads: the sandbox alone must hold.
+    const attempts = `cat /etc/shadow; ls ${project.folder} /root /home; env | grep -i key; grep -rs secret-words /mnt /tmp; cat < /dev/tcp/127.0.0.1/${server.port}; ls /var/run/docker.sock /run/*.sock`;
+    const look = await ask('mine', `do:cat > look.sh <<'END'\n${attempts}\nEND\nbash look.sh 2>&1`);
     expect(look).not.toContain('root:');
     expect(look).not.toContain('not-a-real-key');
     expect(look).not.toMatch(/^secret-words$|:secret-words$/m);
