@@ -101,8 +101,8 @@ async function ask(entry: Partial<ModelEntry>, url: string, environment: Record<
 const assistants = (body: Body | undefined) => (body?.messages ?? []).filter(({ role }) => role === 'assistant');
 
 describe('Gemini', () => {
-  const call = (index: number | undefined, command: string, id: string, signature?: string): Chunk => ({
-    ...(index === undefined ? {} : { index }),
+  const call = (index: number, command: string, id: string, signature?: string): Chunk => ({
+    index,
     id,
     type: 'function',
     function: { name: 'bash', arguments: args(command) },
@@ -118,12 +118,10 @@ describe('Gemini', () => {
           chunk({ role: 'assistant', tool_calls: [call(0, 'ls', 'function-call-1', 'sig-A')] }),
           chunk({ role: 'assistant', tool_calls: [call(0, 'pwd', 'function-call-2')] }, 'stop', usage(5, 3)),
         ],
-        // Without ids and indexes, as its compatible interface also answers.
+        // Without ids and all under one index, as its compatible interface also answers.
         [
-          chunk(
-            { role: 'assistant', tool_calls: [call(undefined, 'id', '', 'sig-B'), call(undefined, 'w', '')] },
-            'stop',
-          ),
+          chunk({ role: 'assistant', tool_calls: [call(0, 'id', '', 'sig-B')] }),
+          chunk({ role: 'assistant', tool_calls: [call(0, 'w', '')] }, 'stop'),
         ],
         [
           chunk({ role: 'assistant', content: 'done', extra_content: { google: { thought_signature: 'sig-C' } } }),
@@ -186,6 +184,11 @@ describe('vLLM and Ollama', () => {
         [10, 5],
         [0, 0],
       ]);
+      expect(messages[1]?.response_metadata.usage).toEqual({
+        prompt_tokens: 10,
+        completion_tokens: 5,
+        total_tokens: 15,
+      });
       expect(messages[1]?.additional_kwargs.reasoning_content).toBe('I look.');
       expect(assistants(seen[1]?.body)).toMatchObject([{ reasoning: 'I look.' }]);
       expect(assistants(seen[1]?.body)[0]).not.toHaveProperty('reasoning_content');
