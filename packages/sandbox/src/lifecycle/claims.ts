@@ -63,6 +63,16 @@ export class Claims {
     return 'unknown';
   }
 
+  /** Gives back what this instance may have been granted, or marked, without knowing; a peer's stays. Never rejects. */
+  async giveBack(id: string): Promise<void> {
+    try {
+      await this.#store.release(id);
+    } catch (error) {
+      // It expires by itself within one time to live (SO-15).
+      this.#cannotTell('release', id, error);
+    }
+  }
+
   /** May this instance adopt it? A store that cannot tell counts as no. */
   async claimToAdopt(id: string): Promise<boolean> {
     return (await this.#claim(id, false)) === 'granted';

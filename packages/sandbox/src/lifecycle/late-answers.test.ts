@@ -138,3 +138,18 @@ test('a verdict is void when the store has said since that the sandbox is ours',
   await second();
   expect(table.state('x').phase).toBe('active');
 });
+
+test('a publication that was not heard takes nothing from the peer that has found the container', async () => {
+  const { acquires, store, engine, surroundings, table } = coreScene();
+  const askedAt = table.now;
+  const info = engine.run('x');
+  // This process was stopped for longer than a lease; a peer had every right to take the container meanwhile.
+  surroundings.clock.skip(TTL);
+  const publication = store.hold('take', 'after');
+  const creating = acquires.created(ME, info, askedAt);
+  await publication.reached;
+  publication.fail(new Error('no answer'));
+  await expect(creating).rejects.toMatchObject({ code: 'store_unavailable' });
+  // The peer's next renewal finds no owner and claims it again.
+  expect([engine.stopped, await store.target.owner('x')]).toEqual([[], null]);
+});

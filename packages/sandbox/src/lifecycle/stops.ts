@@ -95,8 +95,9 @@ export class Stops {
   /**
    * Takes back a container that this instance has just started and could not publish (SB-11, SB-13). `being_destroyed`: a marker
    * stands on the id, so nobody can have been given it. `unknown`: the store could not answer; stopped as well, unless it answers by
-   * now that a peer has found and taken it. This is the one stop that may begin without a marker, so only soon after the start: later
-   * a peer may have adopted the container, and it is left to reconciliation. A marker is
+   * now that a peer has found and taken it. This is the one stop that may begin without a marker, so only soon after the start: later a
+   * peer may have found the container, and not even a marker would prove anything, since a publication whose answer was not heard may have
+   * taken the sandbox from that peer. It is given back then, and left to reconciliation. A marker is
    * claimed as soon as the store grants one, for the stop may take longer than the marker that stands. Never rejects.
    *
    * @param askedAt monotonic milliseconds at which the container was asked for
@@ -104,10 +105,14 @@ export class Stops {
   async rollBack(info: SandboxInfo, why: 'being_destroyed' | 'unknown', askedAt: number): Promise<StopOutcome> {
     const { claims, teardowns, table, settings } = this.#core;
     return this.#reserved(info.id, { kind: 'untracked' }, async () => {
+      const late = () => table.now - askedAt >= graceMs(settings);
       try {
-        const claim = why === 'unknown' ? await claims.claimForDestroy(info.id) : null;
+        const claim = why === 'unknown' && !late() ? await claims.claimForDestroy(info.id) : null;
         if (claim === 'refused') return 'refused';
-        if (claim === 'unknown' && table.now - askedAt >= graceMs(settings)) return 'refused';
+        if (late()) {
+          if (why === 'unknown') await claims.giveBack(info.id);
+          return 'refused';
+        }
         await teardowns.hold(info, () => this.#stop(info), claim === 'granted');
       } catch (error) {
         this.#failed(info.id, error);
