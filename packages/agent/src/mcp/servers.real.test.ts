@@ -356,6 +356,80 @@ describe('the configuration of MCP servers', () => {
     expect((await processes()).length).toBe(before);
     await expect(call(tools, 'a_one', {})).rejects.toThrow(/being stopped/);
   });
+
+  test(
+    'stopped or reset while it is being listed, a server that ignores everything is gone all the same',
+    verifies('MC-06', 'MC-12'),
+    async () => {
+      const stubborn = script(`
+        process.on('SIGTERM', () => {});
+        process.stdin.on('data', () => {});
+        setInterval(() => {}, 1000);
+        require('node:fs').writeFileSync('pid', String(process.pid));
+      `);
+      for (const end of ['close', 'reset'] as const) {
+        const all = servers({ s: stubborn });
+        all.start();
+        let pid = 0;
+        while (pid === 0) pid = Number(await readFile(join(folder, 'pid'), 'utf8').catch(() => '0'));
+        await rm(join(folder, 'pid'));
+        await all[end]();
+        expect(await processes()).not.toContain(pid);
+      }
+    },
+  );
+
+  test(
+    'a server that ends by itself takes along what it started, at once: later its number may be another’s',
+    verifies('MC-12'),
+    async () => {
+      const all = servers({
+        s: own(`
+        tools = [{ name: 'start', inputSchema: { type: 'object' } }];
+        call = () => {
+          const { pid } = require('node:child_process').spawn('sleep', ['600'], { stdio: 'ignore' });
+          setTimeout(() => process.exit(0), 20);
+          return { content: [{ type: 'text', text: String(pid) }] };
+        };
+      `),
+      });
+      const { tools } = await all.catalog();
+      const pid = Number((await call(tools, 's_start', {})).text);
+      // Fails by the time limit of the test.
+      while (
+        await readFile(`/proc/${pid}/stat`, 'utf8').then(
+          (stat) => !/\) Z /.test(stat),
+          () => false,
+        )
+      )
+        await new Promise((resolve) => setImmediate(resolve));
+    },
+  );
+
+  test(
+    'expressions of a server are not run on our thread, for arguments as for results',
+    verifies('MC-07'),
+    async () => {
+      const evil = '^(a+)+$';
+      const all = servers({
+        s: own(`
+        const text = { type: 'string', pattern: ${JSON.stringify(evil)} };
+        tools = [{
+          name: 'evil',
+          inputSchema: { type: 'object', properties: { text, day: { type: 'string', pattern: '^\\\\d{4}-\\\\d{2}$' } } },
+          outputSchema: { type: 'object', properties: { text } },
+        }];
+        call = () => ({ content: [], structuredContent: { text: 'a'.repeat(34) + '!' } });
+      `),
+      });
+      const { tools } = await all.catalog();
+      const begun = performance.now();
+      await call(tools, 's_evil', { text: `${'a'.repeat(34)}!`, day: '2026-01' });
+      expect(performance.now() - begun).toBeLessThan(3_000);
+      // What costs nothing is still checked.
+      await expect(call(tools, 's_evil', { day: 'soon' })).rejects.toThrow();
+    },
+  );
 });
 
 describe('MCP servers over HTTP', () => {
@@ -440,6 +514,33 @@ describe('MCP servers over HTTP', () => {
     expect((await call(tools, 'remote_echo', { message: 'far' })).text).toBe('Echo: far');
     await all.close();
   });
+
+  test.each(['application/json', 'text/event-stream'])(
+    'an answer without an end (%s) costs only its server, not the memory of all',
+    verifies('MCP-1', 'MC-07'),
+    async (type) => {
+      let sent = 0;
+      const flood = createServer((request, response) => {
+        request.resume();
+        response.writeHead(200, { 'content-type': type });
+        const more = (): void => {
+          while (sent < 400 * 1024 * 1024) {
+            sent += 1 << 20;
+            if (!response.write(Buffer.alloc(1 << 20, 120))) return void response.once('drain', more);
+          }
+          response.end();
+        };
+        more();
+      });
+      httpServers.push(flood);
+      await new Promise<void>((resolve) => flood.listen(0, '127.0.0.1', resolve));
+      const url = `http://127.0.0.1:${(flood.address() as AddressInfo).port}/mcp`;
+      const all = servers({ f: { type: 'http', url, session_init_timeout: 3 } });
+      expect((await all.catalog()).tools).toEqual([]);
+      expect(all.status()).toMatchObject([{ state: 'failed' }]);
+      expect(sent).toBeLessThan(64 * 1024 * 1024);
+    },
+  );
 
   test(
     'a token is asked for once for all who need it, kept, and replaced when the server refuses it; what rotates is used',

@@ -73,6 +73,7 @@ const INHERITED = [
   'TERM',
 ];
 const CHECK_MS = 60_000;
+const LISTING_CLOSE_MS = 5_000;
 
 /**
  * The MCP servers of the configuration (MCP-1, MCP-2). The file is looked at before each run: what changed is discovered anew, all servers at
@@ -91,6 +92,8 @@ export class McpServers {
   #unreadable = false;
   #catalog: McpCatalog = { version: versionOf([], []), tools: [] };
   #sweeping: Promise<void> | null = null;
+  /** Listings under way, also those of servers that are forgotten already: each has a process or a socket. */
+  readonly #listings = new Set<Promise<unknown>>();
 
   constructor(options: McpServersOptions) {
     this.#options = { waitMs: 10_000, retryMs: 60_000, idleMs: 15 * 60_000, ...options };
@@ -147,7 +150,7 @@ export class McpServers {
   async reset(): Promise<void> {
     for (const name of [...this.#known.keys()]) this.#forget(name);
     this.#publish();
-    await this.#pool.reset();
+    await Promise.all([this.#pool.reset(), this.#listed()]);
   }
 
   /** The conversation is being deleted: what it held goes. */
@@ -159,8 +162,16 @@ export class McpServers {
   async close(): Promise<void> {
     this.#stop.abort(new ReindeerError('shutting_down', 'The server is being stopped.'));
     for (const known of this.#known.values()) known.stop.abort();
-    await this.#pool.closeAll();
+    await Promise.all([this.#pool.closeAll(), this.#listed()]);
     await this.#sweeping;
+  }
+
+  /** Listings that were cut short have closed what they had opened; within a bound. */
+  async #listed(): Promise<void> {
+    const late = new AbortController();
+    const bound = this.#options.clock.sleep(LISTING_CLOSE_MS, late.signal).catch(() => {});
+    await Promise.race([Promise.allSettled([...this.#listings]), bound]);
+    late.abort();
   }
 
   /** One look at the file at a time; callers share it. */
@@ -236,30 +247,34 @@ export class McpServers {
 
   #again(known: Known): void {
     known.state = 'connecting';
-    known.done = this.#list(known).then(
-      (tools) => {
-        known.state = 'ready';
-        known.tools = tools;
-        known.reason = null;
-        this.#options.logger.info('Tools of an MCP server are ready', {
-          server: known.server.name,
-          tools: tools.length,
-        });
-        this.#publish();
-      },
-      (error: unknown) => {
-        known.state = 'failed';
-        known.tools = [];
-        known.reason = ReindeerError.is(error) ? error.message : 'it does not speak MCP';
-        known.failedAt = this.#options.clock.monotonic();
-        if (!known.stop.signal.aborted && !this.#stop.signal.aborted)
-          this.#options.logger.warn('An MCP server does not work; runs go on without it', {
+    const listing = this.#list(known);
+    this.#listings.add(listing);
+    known.done = listing
+      .then(
+        (tools) => {
+          known.state = 'ready';
+          known.tools = tools;
+          known.reason = null;
+          this.#options.logger.info('Tools of an MCP server are ready', {
             server: known.server.name,
-            reason: known.reason,
+            tools: tools.length,
           });
-        this.#publish();
-      },
-    );
+          this.#publish();
+        },
+        (error: unknown) => {
+          known.state = 'failed';
+          known.tools = [];
+          known.reason = ReindeerError.is(error) ? error.message : 'it does not speak MCP';
+          known.failedAt = this.#options.clock.monotonic();
+          if (!known.stop.signal.aborted && !this.#stop.signal.aborted)
+            this.#options.logger.warn('An MCP server does not work; runs go on without it', {
+              server: known.server.name,
+              reason: known.reason,
+            });
+          this.#publish();
+        },
+      )
+      .finally(() => this.#listings.delete(listing));
   }
 
   /** Connects for the listing alone; the bound holds for both together (MC-07). */

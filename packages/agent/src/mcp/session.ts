@@ -3,6 +3,7 @@ import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { type CallToolResult, CallToolResultSchema, type Tool } from '@modelcontextprotocol/sdk/types.js';
+import type { jsonSchemaValidator } from '@modelcontextprotocol/sdk/validation';
 import { ReindeerError } from '@reindeer/protocol';
 import type { OAuthToken } from './oauth.ts';
 import type { McpServer } from './settings.ts';
@@ -38,6 +39,10 @@ const MAX_TOOLS = 256;
 /** The SDK wants a number; a run ends long before. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
 const DAY_MS = 86_400_000;
+/** Bytes of one answer or one event over HTTP; as for a server that is a process. */
+const MAX_MESSAGE = 16 * 1024 * 1024;
+/** What a server says of its own results is not checked: its expressions would run on our thread, on texts of its choice. */
+const UNCHECKED = { getValidator: () => (data: unknown) => ({ valid: true, data, errorMessage: undefined }) };
 
 /**
  * Connects to a server and greets it (MCP-1). When that fails, nothing is left of it: no process, no socket (MC-12).
@@ -47,7 +52,10 @@ const DAY_MS = 86_400_000;
 export async function openSession(options: OpenOptions): Promise<McpSession> {
   const { server, signal } = options;
   const transport = transportOf(options);
-  const client = new Client({ name: 'reindeer', version: '0.1.0' });
+  const client = new Client(
+    { name: 'reindeer', version: '0.1.0' },
+    { jsonSchemaValidator: UNCHECKED as unknown as jsonSchemaValidator },
+  );
   let ended = false;
   client.onclose = () => {
     ended = true;
@@ -139,11 +147,11 @@ const withHeaders =
 
 /** Puts the current token on each request; a refused one is replaced once. */
 function authorised(token: OAuthToken | null): Fetch {
-  if (token === null) return (url, init) => fetch(url, init);
+  if (token === null) return async (url, init) => bounded(await fetch(url, init));
   const send = async (url: string | URL, init: RequestInit | undefined, header: string): Promise<Response> => {
     const headers = new Headers(init?.headers);
     headers.set('authorization', header);
-    return await fetch(url, { ...init, headers });
+    return bounded(await fetch(url, { ...init, headers }));
   };
   return async (url, init) => {
     const header = await token.header();
@@ -154,6 +162,33 @@ function authorised(token: OAuthToken | null): Fetch {
     await answer.body?.cancel();
     return await send(url, init, await token.header());
   };
+}
+
+/** Fails when one answer, or one event of a stream, is longer than a message may be. */
+function bounded(answer: Response): Response {
+  if (answer.body === null) return answer;
+  const isStream = /^text\/event-stream/i.test(answer.headers.get('content-type') ?? '');
+  let size = 0;
+  let tail = Buffer.alloc(0);
+  const counted = answer.body.pipeThrough(
+    new TransformStream<Uint8Array, Uint8Array>({
+      transform(chunk, controller) {
+        size += chunk.length;
+        if (isStream) {
+          // An empty line ends an event; it may stand where two chunks meet.
+          const seen = Buffer.concat([tail, chunk]);
+          const end = Math.max(...['\n\n', '\r\n\r\n', '\r\r'].map((line) => seen.lastIndexOf(line)));
+          if (end !== -1) size = seen.length - end;
+          tail = seen.subarray(-3);
+        }
+        if (size > MAX_MESSAGE)
+          controller.error(new Error(`the server sent a message of more than ${MAX_MESSAGE} bytes`));
+        else controller.enqueue(chunk);
+      },
+    }),
+  );
+  const { status, statusText, headers } = answer;
+  return new Response(counted, { status, statusText, headers });
 }
 
 /** Short, for a log and a person; never a header or a value of the environment. */

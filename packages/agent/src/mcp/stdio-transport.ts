@@ -75,7 +75,11 @@ export class StdioTransport implements Transport {
       this.#stderr = (this.#stderr + chunk.toString('utf8')).slice(-STDERR_TAIL);
     });
     child.stderr?.on('error', () => {});
-    child.once('exit', () => this.#finish());
+    child.once('exit', () => {
+      // What it left behind is in its group. Now and never later: its number may soon be that of somebody else's group.
+      this.#kill('SIGKILL');
+      this.#finish();
+    });
     await new Promise<void>((resolve, reject) => {
       child.once('spawn', resolve);
       child.once('error', (error) => reject(error));
@@ -100,13 +104,11 @@ export class StdioTransport implements Transport {
     if (child === null) return this.#finish();
     child.stdin?.end();
     await this.#within();
-    if (child.exitCode === null && child.signalCode === null) {
-      this.#kill('SIGTERM');
+    for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
+      if (child.exitCode !== null || child.signalCode !== null) break;
+      this.#kill(signal);
       await this.#within();
     }
-    // Also when the server itself has gone: what it left behind is in its group.
-    this.#kill('SIGKILL');
-    await this.#within();
     for (const stream of [child.stdin, child.stdout, child.stderr]) stream?.destroy();
     child.unref();
     this.#finish();

@@ -46,7 +46,7 @@ export function mcpTool(server: McpServer, tool: Tool, call: CallServer): Struct
     name,
     description: (tool.description ?? tool.title ?? tool.name).slice(0, MAX_DESCRIPTION),
     // Providers want the properties to be there, also when there are none.
-    schema: { ...tool.inputSchema, properties: tool.inputSchema.properties ?? {} },
+    schema: { ...(tame(tool.inputSchema) as object), properties: tame(tool.inputSchema.properties ?? {}) },
     // What a server says of its tools is no ground to run one twice: after a crash the outcome is unknown.
     metadata: { mcp: origin, repeatable: false, resumable: false, abortable: true },
     responseFormat: 'content_and_artifact',
@@ -66,6 +66,34 @@ export function mcpTool(server: McpServer, tool: Tool, call: CallServer): Struct
   } as never);
   return made as unknown as StructuredToolInterface;
 }
+
+/**
+ * Without the expressions that could take long: arguments are checked with them on the server's own thread. The MCP server checks again.
+ */
+function tame(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(tame);
+  if (typeof schema !== 'object' || schema === null) return schema;
+  return Object.fromEntries(
+    Object.entries(schema).flatMap(([key, value]): [string, unknown][] => {
+      if (key === 'pattern' && typeof value === 'string') return isQuick(value) ? [[key, value]] : [];
+      if (
+        key === 'patternProperties' &&
+        typeof value === 'object' &&
+        value !== null &&
+        !Object.keys(value).every(isQuick)
+      )
+        return [];
+      return [[key, tame(value)]];
+    }),
+  );
+}
+
+/** Anchored, no repeated group, and one repetition of no fixed count: linear in the text. */
+const isQuick = (pattern: string): boolean =>
+  pattern.length <= 500 &&
+  pattern.startsWith('^') &&
+  !/\)[*+?{]/.test(pattern) &&
+  (pattern.replace(/\{\d+\}/g, '').match(/[*+{]/g) ?? []).length <= 1;
 
 export function originOf(tool: unknown): McpOrigin | null {
   const origin = (tool as { metadata?: { mcp?: McpOrigin } }).metadata?.mcp;
