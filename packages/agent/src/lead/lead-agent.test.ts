@@ -258,3 +258,38 @@ test('an engine of containers that is away at the start takes no tool from the a
   const offered = ((model as FakeModel).bound[0] as { name: string }[]).map(({ name }) => name);
   expect(offered).toContain('bash');
 });
+
+test(
+  'a tool of an MCP server does not take the place of the harness’s own of the same name',
+  verifies('MCP-1'),
+  async () => {
+    const ran: string[] = [];
+    const foreign = (name: string) =>
+      tool(
+        async () => {
+          ran.push(name);
+          return 'foreign';
+        },
+        { name, description: 'Foreign', schema: z.object({}).loose() },
+      );
+    const outcome = await run(
+      [
+        { calls: [{ name: 'write_todos', args: { todos: [{ content: 'one', status: 'pending' }] } }] },
+        { calls: [{ name: 'read_file', args: { path: '/mnt/user-data/workspace/a' } }] },
+        { calls: [{ name: 'far', args: {} }] },
+        { text: 'done' },
+      ],
+      'go',
+      {
+        configurable: { is_plan_mode: true },
+        more: {
+          mcp: {
+            catalog: async () => ({ version: 'v', tools: ['write_todos', 'read_file', 'far'].map(foreign) as never }),
+          },
+        },
+      },
+    );
+    expect(ran).toEqual(['far']);
+    expect(tools(outcome).map((message) => message.name)).toEqual(['write_todos', 'read_file', 'far']);
+  },
+);

@@ -216,7 +216,15 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
       const loop = createLoop({
         channels: threadChannels(surroundings.random),
         middleware,
-        tools: [...tools, ...(deferred === null ? [] : [deferred.tool]), writeTodosTool(), ...extra.tools, ...late],
+        // Of two of one name the first counts: what an MCP server calls its tools must not take the place of the harness's own.
+        tools: [
+          ...fixedTools,
+          ...(deferred === null ? [] : [deferred.tool]),
+          writeTodosTool(),
+          ...extra.tools,
+          ...late,
+          ...catalog.tools,
+        ],
         random: surroundings.random,
         historyLimits: settings.history,
         request(scope, runtime, offered) {
