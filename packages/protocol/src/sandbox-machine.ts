@@ -4,6 +4,7 @@ import type { SandboxIdentity, SandboxInfo } from './sandbox-backend.ts';
  * The lifecycle of one sandbox as one instance sees it (`core.md` 2.3):
  *
  * absent ──track──▶ active ⇄ (park, promote) ⇄ warm        absent ──adopt──▶ warm (identity unknown)
+ * warm ──adopt──▶ warm (its container is dead, and another one runs under its id)
  * active, warm ──reserve … untrack──▶ absent (this instance stops the container)
  * active, warm ──forget──▶ absent (the container is somebody else's and stays)
  *
@@ -99,8 +100,14 @@ export type SandboxEvent =
   /** Reconciliation looked at an untracked running container. */
   | { readonly type: 'seen'; readonly info: SandboxInfo; readonly owned: boolean; readonly now: number }
   | { readonly type: 'vanished' }
-  /** `epoch`: a number never used before. */
-  | { readonly type: 'adopt'; readonly info: SandboxInfo; readonly now: number; readonly epoch: number };
+  /** `epoch`: a number never used before. `instead`: the dead container of a warm entry, whose place this one takes. */
+  | {
+      readonly type: 'adopt';
+      readonly info: SandboxInfo;
+      readonly now: number;
+      readonly epoch: number;
+      readonly instead?: SandboxInfo;
+    };
 
 export type SandboxRefusal =
   | 'reserved' // this instance is stopping it
@@ -194,7 +201,9 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
       return changed(counted);
     case 'adopt':
       if (state.reserved) return refused('reserved');
-      if (state.phase !== 'absent' || state.creating) return refused('phase');
+      if (state.phase === 'active' || state.creating) return refused('phase');
+      if (state.phase === 'warm' && (event.instead === undefined || state.commands > 0)) return refused('phase');
+      if (state.info !== (event.instead ?? null)) return refused('replaced');
       return changed({
         phase: 'warm',
         info: event.info,
@@ -208,7 +217,7 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
 }
 
 /** Do two descriptions speak of one container? An engine may make a new one each time that it is asked. */
-function isSameContainer(one: SandboxInfo, other: SandboxInfo): boolean {
+export function isSameContainer(one: SandboxInfo, other: SandboxInfo): boolean {
   return one === other || (one.url === other.url && one.name === other.name && one.createdAt === other.createdAt);
 }
 

@@ -4,6 +4,7 @@ import { expect, test } from 'vitest';
 import { MemoryOwnershipStore } from './ownership/memory-store.ts';
 import { LifecycleProvider } from './provider.ts';
 import { SharedLeases } from './shared-leases.ts';
+import { coreScene } from './testing/core-scene.ts';
 import { NO_STORAGE } from './testing/memory-factory.ts';
 
 const THREAD = { userId: 'u', threadId: 't' };
@@ -50,3 +51,42 @@ test('a command that fails in a living container costs nobody the container', as
   expect(provider.get(sandbox.id)).toBe(sandbox);
   expect(engine.stopped).toEqual([]);
 });
+
+test('a container that runs under the id of a parked one that died is looked after, and stopped with the rest', async () => {
+  const { engine, provider } = scene();
+  const { id } = await provider.acquire(THREAD);
+  await provider.release(id);
+  engine.remove(id);
+  // A peer that was stopped while it started one, and gave up when it went on.
+  engine.run(id);
+  await provider.reconcile();
+  expect(provider.list()).toMatchObject([{ id, phase: 'warm', identity: null, idleMs: 0 }]);
+  await provider.shutdown();
+  expect([engine.containers.size, engine.stopped]).toEqual([0, [id]]);
+});
+
+test.each(['cannot be asked', 'cannot be claimed', 'was parked since and lives'] as const)(
+  'a parked sandbox that %s is not replaced by what a list says',
+  async (how) => {
+    const { engine, backend, store, maintenance, table, active } = coreScene();
+    let kept = await active('x');
+    table.apply('x', { type: 'park', now: table.now });
+    engine.remove('x');
+    engine.run('x');
+    if (how === 'cannot be asked') backend.break(new Error('no answer'), 'isAlive');
+    if (how === 'cannot be claimed') store.break(new Error('no answer'), 'claim');
+    const list = backend.hold('listRunning', 'after');
+    const looking = maintenance.reconcile();
+    await list.reached;
+    if (how === 'was parked since and lives') {
+      table.apply('x', { type: 'forget', epoch: null });
+      engine.remove('x');
+      kept = await active('x');
+      table.apply('x', { type: 'park', now: table.now });
+    }
+    list.open();
+    await looking;
+    expect(table.state('x').phase).toBe('warm');
+    expect(table.state('x').info).toBe(kept);
+  },
+);

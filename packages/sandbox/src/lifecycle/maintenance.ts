@@ -1,4 +1,4 @@
-import { graceElapsed, type SandboxInfo } from '@reindeer/protocol';
+import { graceElapsed, isSameContainer, type SandboxInfo } from '@reindeer/protocol';
 import type { Core } from './parts.ts';
 import { graceMs } from './settings.ts';
 import type { Stops } from './stops.ts';
@@ -109,10 +109,12 @@ export class Maintenance {
   }
 
   async #consider(info: SandboxInfo): Promise<void> {
-    const { table, claims, settings, surroundings } = this.#core;
+    const { table, claims, settings } = this.#core;
     const { id } = info;
     const state = table.state(id);
-    if (state.phase !== 'absent' || state.reserved || state.creating) return;
+    if (state.reserved || state.creating) return;
+    if (state.phase === 'warm' && state.info !== null) return this.#succeed(state.info, info);
+    if (state.phase !== 'absent') return;
     if (claims.seesPeers) {
       const seen = await claims.seen(id);
       if (seen === 'unknown') return;
@@ -120,8 +122,35 @@ export class Maintenance {
       // A living owner publishes again within one renewal interval, which is shorter than the grace (SB-52).
       if (!graceElapsed(table.state(id), table.now, graceMs(settings))) return;
     }
+    await this.#adopt(info);
+  }
+
+  /**
+   * A parked sandbox has died, and a peer has left another container under its id: the lease is of the id, so nobody else would ever look
+   * after that one.
+   */
+  async #succeed(dead: SandboxInfo, info: SandboxInfo): Promise<void> {
+    if (isSameContainer(dead, info)) return;
+    try {
+      if (await this.#core.backend.isAlive(dead)) return;
+    } catch {
+      // Cannot tell: it is kept (SB-20).
+      return;
+    }
+    await this.#adopt(info, dead);
+  }
+
+  async #adopt(info: SandboxInfo, instead?: SandboxInfo): Promise<void> {
+    const { table, claims, surroundings } = this.#core;
+    const { id } = info;
     if (!(await claims.claimToAdopt(id))) return;
-    const adopted = table.apply(id, { type: 'adopt', info, now: table.now, epoch: table.nextEpoch() });
+    const adopted = table.apply(id, {
+      type: 'adopt',
+      info,
+      now: table.now,
+      epoch: table.nextEpoch(),
+      ...(instead === undefined ? {} : { instead }),
+    });
     if (adopted.outcome !== 'changed') return;
     this.#core.meters.adopted += 1;
     surroundings.logger.info('A running sandbox was adopted', { sandboxId: id });
