@@ -190,6 +190,25 @@ describe('skills', () => {
     expect(await seen('u')).toEqual(['custom/d/SKILL.md']);
   });
 
+  test('a skill that comes and goes while it is copied fails no run', verifies('SK-3'), async () => {
+    const skills = library();
+    await skill('bundled/stays', 'stays');
+    const many = async (): Promise<void> => {
+      await skill(own('u', 'comes'), 'comes');
+      await Promise.all(Array.from({ length: 40 }, (_, at) => put(own('u', `comes/part-${at}`), 'x'.repeat(at))));
+    };
+    for (let round = 0; round < 15; round += 1) {
+      await many();
+      skills.invalidate();
+      const prepared = skills.prepare('u');
+      await rm(join(root, own('u', 'comes')), { recursive: true, force: true, maxRetries: 3 });
+      expect((await prepared).map(({ name }) => name)).toContain('stays');
+    }
+    skills.invalidate();
+    await skills.prepare('u');
+    expect(await seen('u')).toEqual(['public/stays/SKILL.md']);
+  });
+
   test('a damaged file of switches is no reason to switch everything on', verifies('SK-3'), async () => {
     await skill(own('u', 'mine'), 'mine');
     await put(folders('u').states.slice(root.length + 1), '{"mine": {"enab');

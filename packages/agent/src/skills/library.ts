@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { type Clock, type Logger, ReindeerError, SKILLS_ROOT } from '@reindeer/protocol';
 import { KeyedLock, type SkillFolders } from '@reindeer/sandbox';
 import { isProblem, MAX_SKILL_FILE, parseSkill, type SkillHead } from './format.ts';
-import { copyFiles, entriesOf, filesOf, isHidden, type SkillFile, signatureOf } from './walk.ts';
+import { copyFiles, entriesOf, filesOf, isHidden, readListed, type SkillFile, signatureOf } from './walk.ts';
 
 export type SkillCategory = 'public' | 'custom' | 'legacy';
 
@@ -81,8 +81,9 @@ export class SkillLibrary {
     this.#looks.delete(userId);
     this.#looks.set(userId, { at: now, skills });
     skills.catch(() => this.#looks.delete(userId));
-    for (const oldest of this.#looks.keys()) {
-      if (this.#looks.size <= MAX_USERS) break;
+    // The oldest come first. One that holds no more is only memory: it has the texts of all skills.
+    for (const [oldest, { at }] of this.#looks) {
+      if (now - at < this.#options.freshMs && this.#looks.size <= MAX_USERS) break;
       this.#looks.delete(oldest);
     }
     return skills;
@@ -168,7 +169,9 @@ export class SkillLibrary {
       const files = await filesOf(folder);
       const size = files.find((file) => file.path === 'SKILL.md')?.size ?? 0;
       const text =
-        size > MAX_SKILL_FILE * 4 ? 'x'.repeat(MAX_SKILL_FILE + 1) : await readFile(join(folder, 'SKILL.md'), 'utf8');
+        size > MAX_SKILL_FILE * 4
+          ? 'x'.repeat(MAX_SKILL_FILE + 1)
+          : await readListed(join(folder, 'SKILL.md'), MAX_SKILL_FILE * 4);
       const parsed = parseSkill(text);
       if (isProblem(parsed)) {
         this.#tellOnce(`${folder}: ${parsed.reason}`, {
@@ -226,6 +229,10 @@ export class SkillLibrary {
       try {
         await copyFiles(skill.folder, fresh, files);
         await place(fresh, view, path);
+      } catch (error) {
+        // Deleted or changed meanwhile: the next round looks anew.
+        if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+        wanted.delete(path);
       } finally {
         await rm(fresh, { recursive: true, force: true });
       }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { constants, type Dirent } from 'node:fs';
-import { chmod, copyFile, lstat, mkdir, readdir } from 'node:fs/promises';
+import { type FileHandle, lstat, mkdir, open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ReindeerError } from '@reindeer/protocol';
 
@@ -17,9 +17,13 @@ export interface SkillFile {
   readonly executable: boolean;
 }
 
-/** Hidden files and folders are no part of a skill, nor is what version control and package managers leave. */
+/** Hidden folders are no part of a skill, nor is what version control and package managers leave. */
 export const isHidden = (name: string): boolean =>
   name.startsWith('.') || name === '__MACOSX' || name === 'node_modules' || name === '__pycache__';
+
+/** Templates such as `.dockerignore` are content; what systems leave, and where people keep keys, is not. */
+const isLeftOut = (name: string): boolean =>
+  name === '.DS_Store' || name.startsWith('._') || /^\.env(?!\.(?:example|sample|template)$)/.test(name);
 
 export async function entriesOf(folder: string): Promise<Dirent[]> {
   try {
@@ -41,7 +45,9 @@ export async function filesOf(folder: string): Promise<SkillFile[]> {
   let entries = 0;
   let bytes = 0;
   const walk = async (path: string, depth: number): Promise<void> => {
-    const found = (await entriesOf(join(folder, path))).filter((entry) => !isHidden(entry.name));
+    const found = (await entriesOf(join(folder, path))).filter((entry) =>
+      entry.isFile() ? !isLeftOut(entry.name) : !isHidden(entry.name),
+    );
     for (const entry of found.sort((a, b) => (a.name < b.name ? -1 : 1))) {
       entries += 1;
       if (entries > MAX_ENTRIES || depth > MAX_DEPTH)
@@ -78,9 +84,57 @@ export async function copyFiles(from: string, to: string, files: readonly SkillF
       made.add(folder);
     }
     const target = join(to, file.path);
-    // A file that became a link meanwhile is read through it; the folders above are the operator's or the server's own.
-    await copyFile(join(from, file.path), target, constants.COPYFILE_EXCL);
-    await chmod(target, file.executable ? 0o755 : 0o644);
+    await copyFile(join(from, file.path), target, file.size, file.executable ? 0o755 : 0o644);
+  }
+}
+
+/** Neither follows a link nor waits for a pipe, and ends where the file ended when it was listed. */
+async function copyFile(from: string, to: string, size: number, mode: number): Promise<void> {
+  const source = await openFile(from);
+  try {
+    const target = await open(to, 'wx', mode);
+    try {
+      if (size > 0) {
+        for await (const chunk of source.createReadStream({ start: 0, end: size - 1, autoClose: false }))
+          await target.writeFile(chunk as Uint8Array);
+      }
+      // Not what the process's mask left of it.
+      await target.chmod(mode);
+    } finally {
+      await target.close();
+    }
+  } finally {
+    await source.close();
+  }
+}
+
+/**
+ * Opens a regular file that was listed as one. By now it may be a link, which could lead anywhere, or a pipe, which would never answer.
+ *
+ * @throws `ENOENT` for what is no regular file any more
+ */
+async function openFile(path: string): Promise<FileHandle> {
+  const gone = (): NodeJS.ErrnoException => Object.assign(new Error('no regular file'), { code: 'ENOENT' });
+  const handle = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(
+    (error: NodeJS.ErrnoException) => {
+      throw error.code === 'ELOOP' || error.code === 'ENXIO' ? gone() : error;
+    },
+  );
+  if ((await handle.stat()).isFile()) return handle;
+  await handle.close();
+  throw gone();
+}
+
+/** The text of a file that was listed; of a longer one the first `most` bytes. @throws `ENOENT` as `openFile` */
+export async function readListed(path: string, most: number): Promise<string> {
+  const handle = await openFile(path);
+  try {
+    const chunks: Buffer[] = [];
+    for await (const chunk of handle.createReadStream({ start: 0, end: most - 1, autoClose: false }))
+      chunks.push(chunk as Buffer);
+    return Buffer.concat(chunks).toString('utf8');
+  } finally {
+    await handle.close();
   }
 }
 
