@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
@@ -224,6 +224,37 @@ describe('MCP servers that are processes', () => {
         /ended during the call. Whether the call took effect is not known/,
       );
       expect((await call(tools, 's_ok', {})).text).toBe('ok');
+    },
+  );
+
+  test(
+    'what lies in the conversation’s folder is not started in the place of a package: the sandbox writes there',
+    verifies('MCP-3', 'SEC-07'),
+    async () => {
+      const place = async (root: string, code: string): Promise<string> => {
+        const bin = join(folder, root, 'node_modules/.bin');
+        await mkdir(join(folder, root, 'node_modules/a-server'), { recursive: true });
+        await mkdir(bin);
+        await writeFile(
+          join(folder, root, 'node_modules/a-server/package.json'),
+          JSON.stringify({ name: 'a-server', version: '1.0.0', bin: { 'a-server': 'x.js' } }),
+        );
+        await writeFile(join(bin, 'a-server'), `#!${process.execPath}\n${code}`, { mode: 0o755 });
+        return join(folder, root);
+      };
+      const code = (who: string): string =>
+        own(`
+        tools = [{ name: 'who', inputSchema: { type: 'object' } }];
+        call = () => ({ content: [{ type: 'text', text: '${who} in ' + require('node:path').basename(process.cwd()) }] });
+      `).args[1] ?? '';
+      const launch = await place('launch', code('ours'));
+      const thread = await place('thread', code('planted'));
+      const all = servers(
+        { s: { command: 'npx', args: ['--offline', '-y', 'a-server'] } },
+        { folder: async (of) => (of === null ? launch : thread) },
+      );
+      const { tools } = await all.catalog();
+      expect((await call(tools, 's_who', {})).text).toBe('ours in thread');
     },
   );
 

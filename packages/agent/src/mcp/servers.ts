@@ -314,13 +314,14 @@ export class McpServers {
     }
   }
 
-  #connect(known: Known, cwd: string, signal: AbortSignal): Promise<McpSession> {
+  async #connect(known: Known, cwd: string, signal: AbortSignal): Promise<McpSession> {
     const environment: Record<string, string> = {};
     for (const name of INHERITED) {
       const value = this.#options.environment[name];
       if (value !== undefined) environment[name] = value;
     }
-    return openSession({ server: known.server, cwd, environment, token: known.token, signal });
+    const launchFolder = await this.#options.folder(null);
+    return await openSession({ server: known.server, cwd, launchFolder, environment, token: known.token, signal });
   }
 
   /** Opens a session for the pool. */

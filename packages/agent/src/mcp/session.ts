@@ -13,6 +13,8 @@ export interface OpenOptions {
   readonly server: McpServer;
   /** Working folder of a stdio server. */
   readonly cwd: string;
+  /** A folder that no sandbox can write: where a launcher looks for packages and settings. */
+  readonly launchFolder: string;
   /** What a stdio server gets beside its own `env`. */
   readonly environment: Readonly<Record<string, string>>;
   /** Shared by all sessions of the server; null without OAuth. */
@@ -107,12 +109,20 @@ export async function openSession(options: OpenOptions): Promise<McpSession> {
   };
 }
 
-function transportOf({ server, cwd, environment, token }: OpenOptions): Transport | StdioTransport {
+/**
+ * `npx` prefers programs and settings of the folder that it is started in. That is the conversation's, in which the sandbox writes: what lies there
+ * must not run outside of it. The server itself still works in the conversation's folder.
+ */
+function argumentsOf(command: string, args: readonly string[], launchFolder: string): readonly string[] {
+  return /(?:^|[\\/])npx(?:\.cmd)?$/.test(command) ? [`--prefix=${launchFolder}`, ...args] : args;
+}
+
+function transportOf({ server, cwd, launchFolder, environment, token }: OpenOptions): Transport | StdioTransport {
   const { transport } = server;
   if (transport.type === 'stdio')
     return new StdioTransport({
       command: transport.command,
-      args: transport.args,
+      args: argumentsOf(transport.command, transport.args, launchFolder),
       env: { ...environment, ...transport.env },
       cwd,
     });
