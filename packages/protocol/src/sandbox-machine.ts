@@ -89,8 +89,8 @@ export type SandboxEvent =
   /** active → warm. */
   | { readonly type: 'park'; readonly now: number }
   | { readonly type: 'reserve'; readonly condition: ReserveCondition }
-  /** The holder of the reservation takes the entry out of all maps. */
-  | { readonly type: 'untrack' }
+  /** The holder of the reservation takes the entry out of all maps. `condition`: what must hold now as it did at the reservation. */
+  | { readonly type: 'untrack'; readonly condition?: ReserveCondition }
   /** `epoch`: a number never used before, so that a verdict about the marker of this very stop is void. */
   | { readonly type: 'teardown-ended'; readonly epoch: number }
   /** The store has renewed the lease, or granted it again. `epoch`: a number never used before. */
@@ -137,6 +137,8 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
     state: { ...state, ...part },
   });
   const refused = (reason: SandboxRefusal): SandboxTransition => ({ outcome: 'refused', reason });
+  const refusedOr = (reason: SandboxRefusal | null, part: Partial<SandboxState>): SandboxTransition =>
+    reason === null ? changed(part) : refused(reason);
   const counted = { unownedSince: null, unowned: null };
   const gone: Partial<SandboxState> = { phase: 'absent', info: null, identity: null, epoch: 0, ...counted };
 
@@ -173,14 +175,12 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
       return changed({ commands: Math.max(0, state.commands - 1), activeAt: event.now });
     case 'park':
       return state.phase === 'active' ? changed({ phase: 'warm', parkedAt: event.now }) : refused('phase');
-    case 'reserve': {
+    case 'reserve':
       if (state.reserved) return refused('reserved');
-      const reason = violated(state, event.condition);
-      return reason === null ? changed({ reserved: true }) : refused(reason);
-    }
+      return refusedOr(violated(state, event.condition), { reserved: true });
     case 'untrack':
       if (!state.reserved) return refused('condition');
-      return state.phase === 'absent' ? refused('phase') : changed(gone);
+      return refusedOr(violated(state, event.condition ?? { kind: 'tracked' }), gone);
     case 'teardown-ended':
       return changed({ reserved: false, epoch: state.phase === 'absent' ? 0 : event.epoch });
     case 'kept':

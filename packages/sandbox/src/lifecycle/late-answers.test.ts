@@ -153,3 +153,32 @@ test('a publication that was not heard takes nothing from the peer that has foun
   // The peer's next renewal finds no owner and claims it again.
   expect([engine.stopped, await store.target.owner('x')]).toEqual([[], null]);
 });
+
+test.each(['a command that runs', 'a command that has ended', 'a look by its turn'] as const)(
+  'an idle sandbox stays when %s came while the claim of its stop was on its way',
+  verifies('SB-38', 'SB-39'),
+  async (use) => {
+    const { stops, maintenance, store, engine, surroundings, table, active } = coreScene();
+    await active('x');
+    surroundings.clock.skip(1);
+    const claim = store.hold('claim', 'after');
+    const stopping = stops.destroyTracked('x', { kind: 'idle', before: table.now });
+    await claim.reached;
+    surroundings.clock.skip(1);
+    if (use === 'a look by its turn') table.apply('x', { type: 'touch', now: table.now });
+    else table.apply('x', { type: 'command-began', now: table.now });
+    if (use === 'a command that has ended') table.apply('x', { type: 'command-ended', now: table.now });
+    claim.open();
+    expect([await stopping, engine.stopped, await store.target.owner('x')]).toEqual(['refused', [], null]);
+    await maintenance.renew();
+    expect(table.state('x')).toMatchObject({ phase: 'active', reserved: false });
+    expect([engine.openClients('x').length, await store.target.owner('x')]).toEqual([1, 'a']);
+  },
+);
+
+test('who asks for a stop by name gets it although a command runs', async () => {
+  const { stops, engine, table, active } = coreScene();
+  await active('x');
+  table.apply('x', { type: 'command-began', now: table.now });
+  expect([await stops.destroyTracked('x', { kind: 'tracked' }), engine.stopped]).toEqual(['destroyed', ['x']]);
+});

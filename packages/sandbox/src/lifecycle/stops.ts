@@ -11,7 +11,7 @@ export type StopOutcome =
 
 /**
  * Every way in which this instance stops a container. Each is: reservation and predicate in one step (SB-38) → claim for destroying
- * → stop under the held marker (SB-26) → the reservation is lifted, on every way out (SB-36).
+ * → the predicate once more, for what is active, since its turn may use it meanwhile → stop under the held marker (SB-26) → the reservation is lifted, on every way out (SB-36).
  */
 export class Stops {
   readonly #core: Core;
@@ -33,7 +33,11 @@ export class Stops {
       // Claimed before untracking: a refused claim leaves the entry where it is (SB-27).
       if ((await claims.claimForDestroy(id)) !== 'granted') return 'refused';
       const { info } = table.state(id);
-      table.apply(id, { type: 'untrack' });
+      // A turn that holds it may have begun a command while the claim was on its way (SB-39): the marker goes, the sandbox stays.
+      if (table.apply(id, { type: 'untrack', condition }).outcome === 'refused') {
+        await claims.giveBack(id);
+        return 'refused';
+      }
       if (info !== null) await teardowns.hold(info, () => this.#stop(info));
       return 'destroyed';
     });
