@@ -124,6 +124,32 @@ describe('documents as Markdown', () => {
     expect((await convert('a.pdf', pdf('7'))).note).toMatch(/scanned/);
   });
 
+  test.each(['docx', 'xlsx', 'pptx'])(
+    '%s: one that unpacks without an end is refused before it is read',
+    verifies('FILE-2'),
+    async (kind) => {
+      const bomb = (claimedSize?: number) =>
+        zip([
+          {
+            name: 'word/document.xml',
+            content: Buffer.alloc(40 * 1024 * 1024),
+            ...(claimedSize === undefined ? {} : { claimedSize }),
+          },
+        ]);
+      const many = zip(Array.from({ length: 10_001 }, (_, at) => ({ name: `part-${at}` })));
+      await expect(convert(`a.${kind}`, many)).rejects.toMatchObject({
+        cause: expect.stringMatching(/unpacks to more than/),
+      });
+      await expect(convert(`a.${kind}`, bomb(300 * 1024 * 1024))).rejects.toMatchObject({
+        cause: expect.stringMatching(/unpacks to more than/),
+      });
+      // The list lies: more comes than it says.
+      await expect(convert(`a.${kind}`, bomb(1_000))).rejects.toMatchObject({
+        cause: expect.stringMatching(/too many bytes/),
+      });
+    },
+  );
+
   test('HTML, and text that is cut', verifies('FILE-2'), async () => {
     const page = Buffer.from('<html><head><title>T</title></head><body><h2>A</h2><p>text</p></body></html>');
     expect((await convert('a.html', page)).markdown).toBe('# T\n\n## A\n\ntext');

@@ -13,6 +13,11 @@ const MAX_ROWS = 5_000;
 const MAX_COLUMNS = 100;
 const MAX_SLIDES = 1_000;
 const MAX_PART = 32 * 1024 * 1024;
+/** Of an office file, all parts together; also how many there may be. */
+const MAX_UNPACKED = 256 * 1024 * 1024;
+const MAX_PARTS = 10_000;
+/** Office files are archives. */
+const ARCHIVES = ['.docx', '.xlsx', '.pptx'];
 
 /** Turns a document into Markdown. Throws for one that is damaged, protected, or of another kind. */
 export async function convertDocument(name: string, bytes: Uint8Array, maxCharacters: number): Promise<Converted> {
@@ -23,6 +28,7 @@ export async function convertDocument(name: string, bytes: Uint8Array, maxCharac
 }
 
 async function read(extension: string, bytes: Uint8Array): Promise<{ text: string; note: string | null }> {
+  if (ARCHIVES.includes(extension)) await checkUnpacked(bytes);
   switch (extension) {
     case '.pdf':
       return await pdf(bytes);
@@ -139,6 +145,37 @@ const entities = (text: string): string =>
       return code > 0 && code <= 0x10ffff ? String.fromCodePoint(code) : whole;
     },
   );
+
+/**
+ * Unpacks everything once and keeps nothing: the readers of office files unpack without a bound, into memory that the thread's own limit does
+ * not count. Sizes that the archive claims are checked against what really comes.
+ */
+function checkUnpacked(bytes: Uint8Array): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    yauzl.fromBuffer(buffer, { lazyEntries: true, validateEntrySizes: true }, (error, archive) => {
+      if (error !== null || archive === undefined) return reject(error ?? new Error('no archive'));
+      let room = MAX_UNPACKED;
+      let parts = 0;
+      archive.on('error', reject);
+      archive.on('end', () => resolve());
+      archive.on('entry', (entry: Entry) => {
+        room -= entry.uncompressedSize;
+        parts += 1;
+        if (room < 0 || parts > MAX_PARTS)
+          return reject(new Error(`it unpacks to more than ${MAX_UNPACKED / 1024 / 1024} MiB or ${MAX_PARTS} parts`));
+        if (entry.fileName.endsWith('/')) return archive.readEntry();
+        archive.openReadStream(entry, (failed, stream) => {
+          if (failed !== null || stream === undefined) return reject(failed ?? new Error('no part'));
+          stream.on('error', reject);
+          stream.on('end', () => archive.readEntry());
+          stream.resume();
+        });
+      });
+      archive.readEntry();
+    });
+  });
+}
 
 /** The wanted parts of an office file as text. */
 function zipParts(bytes: Uint8Array, wanted: (name: string) => boolean): Promise<Map<string, string>> {

@@ -68,6 +68,15 @@ test.each([
   expect((await next).markdown).toBe('fine');
 });
 
+test('documents that wait are bounded by their size as well', async () => {
+  const reader = documents({ maxQueuedBytes: 1_000 });
+  const html = `<p>${'x'.repeat(600)}</p>`;
+  const [first, second] = [reader.read(page(html)), reader.read(page(html))];
+  await expect(reader.read(page(html))).rejects.toMatchObject({ code: 'over_capacity' });
+  await Promise.all([first, second]);
+  await reader.read(page(`<p>${'x'.repeat(5_000)}</p>`));
+});
+
 test('a full queue, an abort and a stop each have their answer', async () => {
   const reader = documents({ maxQueued: 1 });
   const stop = new AbortController();

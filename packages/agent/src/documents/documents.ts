@@ -8,6 +8,8 @@ export interface DocumentsOptions {
   readonly workerUrl?: URL;
   /** Jobs that wait, at most; past it a caller gets `over_capacity`. Default 64. */
   readonly maxQueued?: number;
+  /** Bytes of the documents that wait, at most; one is always taken. Default 200 MiB. */
+  readonly maxQueuedBytes?: number;
   /** Milliseconds that one job may take. Default 20,000. */
   readonly timeoutMs?: number;
   /** Memory of the thread in MiB. Default 384. */
@@ -19,6 +21,19 @@ interface Waiting {
   readonly job: DocumentJob;
   readonly resolve: (result: never) => void;
   readonly reject: (error: ReindeerError) => void;
+}
+
+/** What a job holds in memory until it is done, roughly. */
+function sizeOf(job: DocumentJob): number {
+  switch (job.kind) {
+    case 'page':
+    case 'convert':
+      return job.body.length;
+    case 'entries':
+      return job.html.length;
+    case 'scan':
+      return job.files.reduce((sum, file) => sum + file.text.length, 0);
+  }
 }
 
 /** An unused thread goes after this time: it holds tens of megabytes. */
@@ -48,6 +63,7 @@ export class Documents {
     this.#options = {
       workerUrl: new URL('./worker.ts', import.meta.url),
       maxQueued: 64,
+      maxQueuedBytes: 200 * 1024 * 1024,
       timeoutMs: 20_000,
       memoryMib: 384,
       ...options,
@@ -60,7 +76,9 @@ export class Documents {
     signal?: AbortSignal,
   ): Promise<DocumentResults[Kind]> {
     if (this.#closed) return Promise.reject(new ReindeerError('shutting_down', 'The server is being stopped.'));
-    if (this.#queue.length >= this.#options.maxQueued)
+    const waits = this.#queue.reduce((sum, other) => sum + sizeOf(other.job), 0);
+    const tooLarge = this.#queue.length > 0 && waits + sizeOf(job) > this.#options.maxQueuedBytes;
+    if (tooLarge || this.#queue.length >= this.#options.maxQueued)
       return Promise.reject(
         new ReindeerError('over_capacity', 'Too many documents are being read. Try again later.', { retryable: true }),
       );

@@ -8,6 +8,8 @@ import ipaddr from 'ipaddr.js';
  */
 
 const METADATA_HOSTS = new Set(['metadata', 'metadata.google.internal', 'metadata.goog', 'instance-data']);
+/** Azure's, which hands out the configuration of a machine, in a public range. */
+const WIRE_SERVER = '168.63.129.16';
 const INTERNAL_SUFFIXES = ['.localhost', '.local', '.internal', '.localdomain', '.home.arpa'];
 
 /** null = a public address; otherwise what kind of address it is. `address` is an IPv4 or IPv6 literal without brackets. */
@@ -18,11 +20,14 @@ export function refusedAddress(address: string): string | null {
   const six = parsed as ipaddr.IPv6;
   const embedded = embeddedIpv4(six);
   if (embedded !== null) return rangeOf4(embedded);
+  // Translated by a network's own rules, which nobody else knows: where the IPv4 address stands in it differs (RFC 8215).
+  if (six.match(ipaddr.IPv6.parse('64:ff9b:1::'), 48)) return 'local translation';
   const range = six.range();
   return range === 'unicast' ? null : range;
 }
 
 function rangeOf4(address: ipaddr.IPv4): string | null {
+  if (address.toString() === WIRE_SERVER) return 'metadata';
   const range = address.range();
   return range === 'unicast' ? null : range;
 }
@@ -34,11 +39,10 @@ function embeddedIpv4(address: ipaddr.IPv6): ipaddr.IPv4 | null {
   if (address.isIPv4MappedAddress()) return address.toIPv4Address();
   if (address.match(ipaddr.IPv6.parse('2002::'), 16)) return at(2);
   if (address.match(ipaddr.IPv6.parse('64:ff9b::'), 96)) return at(12);
-  if (address.match(ipaddr.IPv6.parse('64:ff9b:1::'), 48)) return at(12);
   if (address.match(ipaddr.IPv6.parse('2001::'), 32))
     return new ipaddr.IPv4(bytes.slice(12, 16).map((byte) => byte ^ 0xff));
   // ::a.b.c.d, without :: and ::1, which have ranges of their own.
-  if (address.match(ipaddr.IPv6.parse('::'), 96) && bytes.slice(12, 15).some((byte) => byte !== 0)) return at(12);
+  if (address.match(ipaddr.IPv6.parse('::'), 96) && address.range() === 'unicast') return at(12);
   return null;
 }
 
