@@ -218,7 +218,13 @@ describe('Postgres that fails', () => {
       expect(await append()).toEqual({ outcome: 'ok', head: 3 });
       await lost(() => s.finalize(fence, 'success'));
       expect(await s.finalize(fence, 'success')).toMatchObject({ outcome: 'terminal', run: { status: 'success' } });
-      expect(await s.history()).toEqual(['run-1 pending 0', 'run-1 running 1', 'run-1 "x"', 'run-1 success end 1']);
+      expect(await s.history()).toEqual([
+        'run-1 pending 0',
+        'run-1 running 1',
+        'run-1 "x"',
+        'run-1 delivery',
+        'run-1 success end 1',
+      ]);
       expect(between.answersLost).toBe(4);
     },
   );
