@@ -189,27 +189,3 @@ test('a container that this instance is starting is not adopted', () => {
     'phase',
   );
 });
-
-test('what is parked gives its place to another container of its id only when it is the one that died', () => {
-  const other = infos[1] as SandboxInfo;
-  const adopt = (instead?: SandboxInfo): SandboxEvent => ({
-    type: 'adopt',
-    info: other,
-    now: 5,
-    epoch: 5,
-    ...(instead && { instead }),
-  });
-  expect(changed(warm, adopt(info))).toMatchObject({
-    phase: 'warm',
-    info: other,
-    identity: null,
-    parkedAt: 5,
-    epoch: 5,
-  });
-  expect(refusal(warm, adopt())).toBe('phase');
-  expect(refusal(warm, adopt(other))).toBe('replaced');
-  expect(refusal(active, adopt(info))).toBe('phase');
-  expect(refusal(ABSENT_SANDBOX, adopt(info))).toBe('replaced');
-  expect(refusal(changed(warm, tracked), adopt(info))).toBe('reserved');
-  expect(refusal(changed(warm, { type: 'command-began', now: 3 }), adopt(info))).toBe('phase');
-});

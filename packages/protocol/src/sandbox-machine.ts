@@ -4,7 +4,6 @@ import type { SandboxIdentity, SandboxInfo } from './sandbox-backend.ts';
  * The lifecycle of one sandbox as one instance sees it (`core.md` 2.3):
  *
  * absent ──track──▶ active ⇄ (park, promote) ⇄ warm        absent ──adopt──▶ warm (identity unknown)
- * warm ──adopt──▶ warm (its container is dead, and another one runs under its id)
  * active, warm ──reserve … untrack──▶ absent (this instance stops the container)
  * active, warm ──forget──▶ absent (the container is somebody else's and stays)
  *
@@ -100,14 +99,8 @@ export type SandboxEvent =
   /** Reconciliation looked at an untracked running container. */
   | { readonly type: 'seen'; readonly info: SandboxInfo; readonly owned: boolean; readonly now: number }
   | { readonly type: 'vanished' }
-  /** `epoch`: a number never used before. `instead`: the dead container of a warm entry, whose place this one takes. */
-  | {
-      readonly type: 'adopt';
-      readonly info: SandboxInfo;
-      readonly now: number;
-      readonly epoch: number;
-      readonly instead?: SandboxInfo;
-    };
+  /** `epoch`: a number never used before. */
+  | { readonly type: 'adopt'; readonly info: SandboxInfo; readonly now: number; readonly epoch: number };
 
 export type SandboxRefusal =
   | 'reserved' // this instance is stopping it
@@ -201,9 +194,7 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
       return changed(counted);
     case 'adopt':
       if (state.reserved) return refused('reserved');
-      if (state.phase === 'active' || state.creating) return refused('phase');
-      if (state.phase === 'warm' && (event.instead === undefined || state.commands > 0)) return refused('phase');
-      if (state.info !== (event.instead ?? null)) return refused('replaced');
+      if (state.phase !== 'absent' || state.creating) return refused('phase');
       return changed({
         phase: 'warm',
         info: event.info,

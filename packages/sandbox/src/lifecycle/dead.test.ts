@@ -1,13 +1,15 @@
 import { ReindeerError } from '@reindeer/protocol';
-import { SimulatedEngine, testSurroundings } from '@reindeer/testkit';
+import { SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { MemoryOwnershipStore } from './ownership/memory-store.ts';
 import { LifecycleProvider } from './provider.ts';
+import { DEFAULT_LIFECYCLE_SETTINGS, graceMs } from './settings.ts';
 import { SharedLeases } from './shared-leases.ts';
 import { coreScene } from './testing/core-scene.ts';
 import { NO_STORAGE } from './testing/memory-factory.ts';
 
 const THREAD = { userId: 'u', threadId: 't' };
+const TTL = graceMs(DEFAULT_LIFECYCLE_SETTINGS);
 const COMMAND = { command: 'true', timeoutMs: 1_000 };
 
 function scene() {
@@ -52,28 +54,36 @@ test('a command that fails in a living container costs nobody the container', as
   expect(engine.stopped).toEqual([]);
 });
 
-test('a container that runs under the id of a parked one that died is looked after, and stopped with the rest', async () => {
-  const { engine, provider } = scene();
-  const { id } = await provider.acquire(THREAD);
-  await provider.release(id);
-  engine.remove(id);
+test('a parked sandbox that died is let go when another container runs under its id, which waits for its grace', async () => {
+  const { engine, backend, store, maintenance, table, surroundings, active } = coreScene({ seesPeers: true });
+  await active('x');
+  table.apply('x', { type: 'park', now: table.now });
+  engine.remove('x');
   // A peer that was stopped while it started one, and gave up when it went on.
-  engine.run(id);
-  await provider.reconcile();
-  expect(provider.list()).toMatchObject([{ id, phase: 'warm', identity: null, idleMs: 0 }]);
-  await provider.shutdown();
-  expect([engine.containers.size, engine.stopped]).toEqual([0, [id]]);
+  const other = engine.run('x');
+  backend.break(new Error('no answer'), 'isAlive');
+  await maintenance.reconcile();
+  expect(table.state('x').phase).toBe('warm');
+  backend.heal();
+  await maintenance.reconcile();
+  expect([table.state('x').phase, await store.target.owner('x'), engine.stopped]).toEqual(['absent', null, []]);
+  await maintenance.reconcile();
+  surroundings.clock.skip(TTL - 1);
+  await maintenance.reconcile();
+  expect(table.state('x').phase).toBe('absent');
+  surroundings.clock.skip(1);
+  await maintenance.reconcile();
+  expect(table.state('x')).toMatchObject({ phase: 'warm', info: other });
 });
 
-test.each(['cannot be asked', 'cannot be claimed', 'was parked since and lives'] as const)(
-  'a parked sandbox that %s is not replaced by what a list says',
+test.each(['cannot be claimed', 'was parked since and lives'] as const)(
+  'a parked sandbox that %s keeps its container whatever a list says',
   async (how) => {
     const { engine, backend, store, maintenance, table, active } = coreScene();
     let kept = await active('x');
     table.apply('x', { type: 'park', now: table.now });
     engine.remove('x');
     engine.run('x');
-    if (how === 'cannot be asked') backend.break(new Error('no answer'), 'isAlive');
     if (how === 'cannot be claimed') store.break(new Error('no answer'), 'claim');
     const list = backend.hold('listRunning', 'after');
     const looking = maintenance.reconcile();
@@ -86,7 +96,31 @@ test.each(['cannot be asked', 'cannot be claimed', 'was parked since and lives']
     }
     list.open();
     await looking;
-    expect(table.state('x').phase).toBe('warm');
-    expect(table.state('x').info).toBe(kept);
+    expect(engine.stopped).toEqual([]);
+    if (how === 'was parked since and lives') expect(table.state('x')).toMatchObject({ phase: 'warm', info: kept });
+  },
+);
+
+test.each(['the store', 'the engine'] as const)(
+  'the grace of an orphan begins anew when %s could not be asked meanwhile',
+  verifies('SB-53', 'SB-56'),
+  async (who) => {
+    const { engine, backend, store, maintenance, table, surroundings } = coreScene({ seesPeers: true });
+    engine.run('x');
+    const look = async (after: number) => {
+      surroundings.clock.skip(after);
+      await maintenance.reconcile();
+      return table.state('x').phase;
+    };
+    await look(0);
+    if (who === 'the store') store.break(new Error('no answer'), 'owner');
+    else backend.break(new Error('no answer'), 'listRunning');
+    await look(TTL / 2);
+    store.heal();
+    backend.heal();
+    // An owner may have come and, with the memory of the store, gone again.
+    expect(await look(TTL)).toBe('absent');
+    expect(await look(TTL - 1)).toBe('absent');
+    expect(await look(1)).toBe('warm');
   },
 );

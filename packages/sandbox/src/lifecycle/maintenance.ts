@@ -69,6 +69,8 @@ export class Maintenance {
       running = (await backend.listRunning?.()) ?? [];
     } catch (error) {
       surroundings.logger.warn('The running sandboxes could not be listed', { cause: String(error) });
+      // Whatever was counted has a hole now, in which an owner may have come and gone (SB-53).
+      table.vanishExcept(new Set());
       return;
     }
     table.vanishExcept(new Set(running.map((info) => info.id)));
@@ -109,27 +111,35 @@ export class Maintenance {
   }
 
   async #consider(info: SandboxInfo): Promise<void> {
-    const { table, claims, settings } = this.#core;
+    const { table, claims, settings, surroundings } = this.#core;
     const { id } = info;
     const state = table.state(id);
     if (state.reserved || state.creating) return;
-    if (state.phase === 'warm' && state.info !== null) return this.#succeed(state.info, info);
+    if (state.phase === 'warm' && state.info !== null) return this.#release(state.info, info);
     if (state.phase !== 'absent') return;
     if (claims.seesPeers) {
       const seen = await claims.seen(id);
-      if (seen === 'unknown') return;
+      if (seen === 'unknown') {
+        // The grace is for what is without an owner all the time (SB-53): nobody knows about this moment.
+        table.apply(id, { type: 'vanished' });
+        return;
+      }
       table.apply(id, { type: 'seen', info, owned: seen === 'owned', now: table.now });
       // A living owner publishes again within one renewal interval, which is shorter than the grace (SB-52).
       if (!graceElapsed(table.state(id), table.now, graceMs(settings))) return;
     }
-    await this.#adopt(info);
+    if (!(await claims.claimToAdopt(id))) return;
+    const adopted = table.apply(id, { type: 'adopt', info, now: table.now, epoch: table.nextEpoch() });
+    if (adopted.outcome !== 'changed') return;
+    this.#core.meters.adopted += 1;
+    surroundings.logger.info('A running sandbox was adopted', { sandboxId: id });
   }
 
   /**
-   * A parked sandbox has died, and a peer has left another container under its id: the lease is of the id, so nobody else would ever look
-   * after that one.
+   * A parked sandbox has died, and another container runs under its id: the lease is of the id, so nobody else would ever look after that
+   * one. The dead one is let go. The other may still be in the hands of who started it, and waits for its grace like any.
    */
-  async #succeed(dead: SandboxInfo, info: SandboxInfo): Promise<void> {
+  async #release(dead: SandboxInfo, info: SandboxInfo): Promise<void> {
     if (isSameContainer(dead, info)) return;
     try {
       if (await this.#core.backend.isAlive(dead)) return;
@@ -137,23 +147,7 @@ export class Maintenance {
       // Cannot tell: it is kept (SB-20).
       return;
     }
-    await this.#adopt(info, dead);
-  }
-
-  async #adopt(info: SandboxInfo, instead?: SandboxInfo): Promise<void> {
-    const { table, claims, surroundings } = this.#core;
-    const { id } = info;
-    if (!(await claims.claimToAdopt(id))) return;
-    const adopted = table.apply(id, {
-      type: 'adopt',
-      info,
-      now: table.now,
-      epoch: table.nextEpoch(),
-      ...(instead === undefined ? {} : { instead }),
-    });
-    if (adopted.outcome !== 'changed') return;
-    this.#core.meters.adopted += 1;
-    surroundings.logger.info('A running sandbox was adopted', { sandboxId: id });
+    await this.#stops.dropUnhealthy(info.id, dead);
   }
 
   async #loop(name: string, interval: number, pass: () => Promise<void>): Promise<void> {

@@ -10,7 +10,7 @@ import { Acquires } from '../acquires.ts';
 import { Claims } from '../claims.ts';
 import { Maintenance } from '../maintenance.ts';
 import { Meters } from '../meters.ts';
-import { MemoryOwnershipStore } from '../ownership/memory-store.ts';
+import { MemoryLeases, MemoryOwnershipStore } from '../ownership/memory-store.ts';
 import type { Core } from '../parts.ts';
 import { DEFAULT_LIFECYCLE_SETTINGS, graceMs, type LifecycleSettings } from '../settings.ts';
 import { Stops } from '../stops.ts';
@@ -35,13 +35,20 @@ export const ME = { userId: 'user', threadId: 'thread' };
 
 /** The single paths of one instance, for tests of what cannot be reached through the port. */
 export function coreScene(
-  part: { readonly settings?: Partial<LifecycleSettings>; readonly machine?: SandboxMachine } = {},
+  part: {
+    readonly settings?: Partial<LifecycleSettings>;
+    readonly machine?: SandboxMachine;
+    /** Is the store one that others can be in? */
+    readonly seesPeers?: boolean;
+  } = {},
 ): CoreScene {
   const surroundings = testSurroundings();
   const { clock, logger } = surroundings;
   const settings = { ...DEFAULT_LIFECYCLE_SETTINGS, ...part.settings };
   const engine = new SimulatedEngine(clock);
-  const store = gated<OwnershipStore>(new MemoryOwnershipStore({ ownerId: 'a', clock, ttlMs: graceMs(settings) }), [
+  const ttlMs = graceMs(settings);
+  const leases = part.seesPeers === true ? { leases: new MemoryLeases(clock, ttlMs) } : {};
+  const store = gated<OwnershipStore>(new MemoryOwnershipStore({ ownerId: 'a', clock, ttlMs, ...leases }), [
     'take',
     'claim',
     'renew',
