@@ -227,11 +227,20 @@ export class SandboxChecker {
     // SB-56: whoever cannot tell adopts nothing.
     const holder = this.#watched.get(incarnation)?.value(id) ?? null;
     const recently = this.#now() - this.#settings.renewalIntervalMs;
-    if (holder?.owner !== incarnation.name && !this.#flushedSince(recently) && !incarnation.pausedSince(recently))
+    const right = holder?.owner === incarnation.name || this.#wasGranted(incarnation, id);
+    if (!right && !this.#flushedSince(recently) && !incarnation.pausedSince(recently))
       this.#chronicle.broken('SB-56', `${incarnation.name} adopted ${id} while its key read ${textOf(holder)}`);
     for (const stop of this.#stopping.get(url) ?? [])
       if (stop.incarnation === incarnation)
         this.#chronicle.broken('SB-57', `${incarnation.name} adopted ${id} while stopping it`);
+  }
+
+  /** The store gave it, and an acquire of somebody else took it over while the answer was on its way: the next renewal lets go of it. */
+  #wasGranted({ name }: Incarnation, id: string): boolean {
+    const since = this.#now() - STORE_OPERATION_MS;
+    return (
+      this.#grants.get(id)?.some(({ owner, kind, at }) => owner === name && kind === 'own' && at >= since) === true
+    );
   }
 
   #stopSent(request: Sent): void {
@@ -305,6 +314,11 @@ export class SandboxChecker {
       ?.findLast(({ owner, kind }) => owner === stop.incarnation.name && kind === 'del');
     const at = claimed?.at ?? stop.sentAt;
     const calmSince = this.#watched.get(incarnation)?.calmSince ?? Number.POSITIVE_INFINITY;
+    // A stop that its process did not live to the end of: the marker has run out, and the store gave the sandbox away after it (SO-15).
+    const later = this.#grants
+      .get(id)
+      ?.some((grant) => grant.owner === incarnation.name && grant.kind === 'own' && grant.at > at);
+    if (later === true && this.#hindered(stop.incarnation, at)) return true;
     if (calmSince <= at - 2 * ttlMs) return false;
     const kept = this.#grants
       .get(id)
