@@ -336,6 +336,25 @@ describe('a user’s own skill', () => {
     expect((await failure(own.rollback('u', 'chart', 7))).code).toBe('not_found');
   });
 
+  test('a history without an end is cut; the newest stays', verifies('SK-12'), async () => {
+    const made = packages();
+    await made.install('u', zip(GOOD));
+    const file = join(folders('u').history, 'chart.jsonl');
+    const old = {
+      ts: 'x',
+      action: 'edit',
+      prev_content: 'x'.repeat(500_000),
+      new_content: '',
+      findings: [],
+      reason: null,
+    };
+    await writeFile(file, `${JSON.stringify(old)}\n`.repeat(18));
+    const edited = HEAD.replace('Draw.', 'Paint.');
+    await made.edit('u', 'chart', edited);
+    expect((await stat(file)).size).toBeLessThan(8 * 1024 * 1024);
+    expect((await made.history('u', 'chart')).at(-1)).toMatchObject({ action: 'edit', new_content: edited });
+  });
+
   test('a line of the history that a crash cut off costs that line', verifies('SK-12'), async () => {
     const own = packages();
     await own.install('u', zip(GOOD));

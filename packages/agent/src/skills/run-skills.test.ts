@@ -1,4 +1,4 @@
-import { AIMessage, HumanMessage } from '@langchain/core/messages';
+import { AIMessage, type BaseMessage, HumanMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { NO_LOG } from '@reindeer/protocol';
 import { verifies } from '@reindeer/testkit';
@@ -6,6 +6,7 @@ import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { DEFAULT_DURABLE_CONTEXT, durableContextMiddleware } from '../context/durable-context.ts';
 import { defineMiddleware } from '../loop/middleware.ts';
+import { AttemptScope, SCOPE } from '../loop/scope.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { runLoop } from '../test-support/run-loop.ts';
 import { parseSkillCommand, skillActivationMiddleware } from './activation.ts';
@@ -83,6 +84,23 @@ const texts = (model: FakeModel, request = 0): string[] =>
   (model.requests[request] ?? []).map((message) => message.text);
 
 describe('a skill called by its name', () => {
+  test('one that was switched off before the run went on is not shown any more', verifies('SK-7', 'SK-3'), async () => {
+    const messages = [new HumanMessage({ id: 'm', content: '/chart x' })];
+    for (const enabled of [true, false]) {
+      const scope = Object.assign(Object.create(AttemptScope.prototype), { skills: [skill('chart', { enabled })] });
+      let given: readonly BaseMessage[] = [];
+      const hook = skillActivationMiddleware(NO_LOG).wrapModelCall as unknown as (
+        request: unknown,
+        next: unknown,
+      ) => Promise<unknown>;
+      const request = { messages, state: { messages }, runtime: { configurable: { [SCOPE]: scope } } };
+      await hook(request, async (next: { messages: readonly BaseMessage[] }) => {
+        given = next.messages;
+      });
+      expect(given.some((message) => message.text.includes('Steps of chart'))).toBe(enabled);
+    }
+  });
+
   test('what is a command', verifies('SK-7'), () => {
     expect(parseSkillCommand('/chart the numbers\nof May')).toEqual({ name: 'chart', task: 'the numbers\nof May' });
     expect(parseSkillCommand('/data-analysis')).toEqual({ name: 'data-analysis', task: '' });

@@ -1,6 +1,9 @@
-import { HumanMessage } from '@langchain/core/messages';
+import { AIMessage, HumanMessage, ToolMessage } from '@langchain/core/messages';
+import type { SandboxFiles } from '@reindeer/protocol';
 import { verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
+import { defineMiddleware } from '../loop/middleware.ts';
+import { AttemptScope, SCOPE } from '../loop/scope.ts';
 import { viewedImagesMiddleware } from '../middleware/viewed-images.ts';
 import { toolCaller } from '../test-support/call-tool.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
@@ -45,9 +48,22 @@ describe('pictures in requests', () => {
     calls: paths.map((image_path) => ({ name: 'view_image', args: { image_path } })),
   });
 
-  async function play(turns: readonly Turn[], vision = true) {
+  async function play(
+    turns: readonly Turn[],
+    vision = true,
+    before: (files: SandboxFiles, request: number) => Promise<void> = async () => {},
+  ) {
     const sandboxes = new MemorySandboxes();
     const files = sandboxes.files();
+    let requests = 0;
+    const first = defineMiddleware({
+      name: 'first',
+      async wrapModelCall(request, handler) {
+        await before(files, requests);
+        requests += 1;
+        return handler(request);
+      },
+    });
     await files.write(`${W}/a.png`, PNG);
     await files.write(`${W}/b.jpg`, JPEG);
     const model = new FakeModel(turns);
@@ -55,7 +71,7 @@ describe('pictures in requests', () => {
       model,
       vision,
       tools: [viewImageTool('virtual')],
-      middleware: [viewedImagesMiddleware()],
+      middleware: [first, viewedImagesMiddleware()],
       sandboxes,
       input: [new HumanMessage('look')],
     });
@@ -86,6 +102,46 @@ describe('pictures in requests', () => {
   test('not for a model that does not see, nor for a call that failed', verifies('MW-23'), async () => {
     expect(imagesIn((await play([look('a.png'), { text: 'x' }], false)).model, 1)).toEqual([]);
     expect(imagesIn((await play([look('none.png', 'a.png'), { text: 'x' }])).model, 1)).toHaveLength(1);
+  });
+
+  test('one that is no longer what was looked at is left out', verifies('MW-23'), async () => {
+    const swapped = (bytes: Uint8Array) =>
+      play([look('a.png', 'b.jpg'), { text: 'x' }], true, async (files, request) => {
+        if (request === 1) await files.write(`${W}/a.png`, bytes);
+      });
+    const longer = Buffer.concat([PNG, Buffer.from('more')]);
+    const another = Buffer.concat([JPEG, Buffer.alloc(PNG.length)]).subarray(0, PNG.length);
+    for (const bytes of [longer, another]) expect(imagesIn((await swapped(bytes)).model, 1)).toHaveLength(1);
+  });
+
+  test('together they are bounded', verifies('MW-23'), async () => {
+    const large = Buffer.concat([PNG, Buffer.alloc(15 * 1024 * 1024)]);
+    const names = ['1.png', '2.png', '3.png'];
+    const { model } = await play([look(...names), { text: 'x' }], true, async (files, request) => {
+      if (request === 0) for (const name of names) await files.write(`${W}/${name}`, large);
+    });
+    expect(imagesIn(model, 1)).toHaveLength(2);
+  });
+
+  test('not before all calls of the step have their result', verifies('MW-23'), async () => {
+    const tool_calls = ['1', '2'].map((id) => ({ id, name: 'view_image', args: { image_path: 'a.png' } }));
+    const messages = [new AIMessage({ content: '', tool_calls }), new ToolMessage({ content: '', tool_call_id: '1' })];
+    const scope = Object.assign(Object.create(AttemptScope.prototype), {
+      vision: true,
+      sandbox: async () => ({ files: { read: async () => PNG } }),
+    });
+    const state = {
+      messages,
+      viewed_images: { [`${W}/a.png`]: { mime_type: 'image/png', size: 11, actual_path: '' } },
+    };
+    const request = { messages, state, runtime: { configurable: { [SCOPE]: scope } } };
+    const seen: unknown[] = [];
+    const hook = viewedImagesMiddleware().wrapModelCall as unknown as (
+      given: unknown,
+      next: unknown,
+    ) => Promise<unknown>;
+    await hook(request, async (given: unknown) => seen.push(given));
+    expect(seen[0]).toBe(request);
   });
 });
 

@@ -1,4 +1,4 @@
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { verifies } from '@reindeer/testkit';
@@ -58,6 +58,8 @@ test(
     await file().update('mcpServers', () => ({}));
     expect((await stat(target)).mode & 0o777).toBe(0o640);
     const written = await readFile(target, 'utf8');
+    expect(JSON.parse(written)).toEqual({ skills: {}, mcpServers: {} });
+    expect((await lstat(path())).isSymbolicLink()).toBe(true);
     await expect(
       file().update('mcpServers', () => {
         throw new Error('no');
