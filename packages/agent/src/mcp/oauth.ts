@@ -87,12 +87,12 @@ export class OAuthToken {
         redirect: 'error',
         signal: AbortSignal.timeout(TIMEOUT_MS),
       });
-      text = await answer.text();
+      text = await textOf(answer);
     } catch (cause) {
+      if (ReindeerError.is(cause)) throw cause;
       throw failure('cannot be reached, or does not answer', cause);
     }
     if (!answer.ok) throw failure(`answered with status ${answer.status}`);
-    if (text.length > MAX_BYTES) throw failure('sent too much');
     try {
       const value: unknown = JSON.parse(text);
       if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
@@ -101,6 +101,18 @@ export class OAuthToken {
     }
     throw failure('sent an answer that makes no sense');
   }
+}
+
+/** Not a byte more than the bound is kept. */
+async function textOf(answer: Response): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of answer.body ?? []) {
+    size += chunk.length;
+    if (size > MAX_BYTES) throw failure('sent too much');
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString('utf8');
 }
 
 const failure = (why: string, cause?: unknown): ReindeerError =>

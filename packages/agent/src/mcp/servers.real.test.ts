@@ -38,7 +38,8 @@ const own = (body: string) =>
   `);
 const HOSTILE = {
   hangs: script('setInterval(() => {}, 1000)'),
-  exits: script('process.exit(3)'),
+  // What it says may hold its secrets.
+  exits: script('process.stderr.write("the server has the key hush"); process.exit(3)'),
   floods: script(
     'const b = Buffer.alloc(1 << 20, 120); const w = () => { while (process.stdout.write(b)); process.stdout.once("drain", w); }; w()',
   ),
@@ -139,7 +140,7 @@ describe('MCP servers that are processes', () => {
       expect(status).toMatchObject({
         good: 'ready: null',
         hangs: expect.stringMatching(/failed: .*within 3 s|in time/),
-        exits: expect.stringMatching(/failed: .*process ended/),
+        exits: expect.stringMatching(/failed: (?!.*hush).*process ended/),
         floods: expect.stringMatching(/failed: .*more than 16777216 bytes/),
         babbles: expect.stringMatching(/failed: .*nobody asked for/),
         missing: expect.stringMatching(/failed: .*command does not exist/),

@@ -208,10 +208,7 @@ function reasonOf(error: unknown, transport: Transport | StdioTransport): string
   if (code === 'ENOENT') return 'its command does not exist';
   if (code === 'EACCES') return 'its command may not be run';
   if (code === -32001 || (error as Error).name === 'TimeoutError') return 'it does not answer in time';
-  if (transport instanceof StdioTransport)
-    return transport.lastWords.startsWith('the server ')
-      ? transport.lastWords
-      : 'its process ended, or does not speak MCP';
+  if (transport instanceof StdioTransport) return transport.refusal ?? 'its process ended, or does not speak MCP';
   const cause = (error as { cause?: { code?: unknown } }).cause?.code;
   if (typeof cause === 'string') return cause;
   if (typeof code === 'number' && code >= 100) return `it answers with status ${code}`;

@@ -16,7 +16,6 @@ export interface StdioOptions {
   readonly stepMs?: number;
 }
 
-const STDERR_TAIL = 2_000;
 const MAX_BAD_LINES = 1_000;
 
 /**
@@ -36,7 +35,7 @@ export class StdioTransport implements Transport {
   #pendingBytes = 0;
   #unasked = 0;
   #badLines = 0;
-  #stderr = '';
+  #refusal: string | null = null;
   #closing: Promise<void> | null = null;
   #over = false;
 
@@ -44,9 +43,9 @@ export class StdioTransport implements Transport {
     this.#options = { maxMessageBytes: 16 * 1024 * 1024, maxUnasked: 10_000, stepMs: 500, ...options };
   }
 
-  /** The end of what the server wrote to stderr: usually why it ended. */
-  get lastWords(): string {
-    return this.#stderr.trim();
+  /** Why it was given up; null = it was not. Our own words: what a server writes may hold its secrets. */
+  get refusal(): string | null {
+    return this.#refusal;
   }
 
   get pid(): number | undefined {
@@ -71,9 +70,8 @@ export class StdioTransport implements Transport {
     child.stdin?.on('error', (error) => this.onerror?.(error));
     child.stdout?.on('data', (chunk: Buffer) => this.#read(chunk));
     child.stdout?.on('error', (error) => this.onerror?.(error));
-    child.stderr?.on('data', (chunk: Buffer) => {
-      this.#stderr = (this.#stderr + chunk.toString('utf8')).slice(-STDERR_TAIL);
-    });
+    // Read, so that it does not wait for a reader, and thrown away.
+    child.stderr?.resume();
     child.stderr?.on('error', () => {});
     child.once('exit', () => {
       // What it left behind is in its group. Now and never later: its number may soon be that of somebody else's group.
@@ -179,8 +177,8 @@ export class StdioTransport implements Transport {
   }
 
   #refuse(why: string): void {
-    this.#stderr = `the server ${why}`;
-    this.onerror?.(new Error(this.#stderr));
+    this.#refusal = `the server ${why}`;
+    this.onerror?.(new Error(this.#refusal));
     // Closed for its callers at once; its process ends meanwhile.
     const closing = this.close();
     this.#finish();

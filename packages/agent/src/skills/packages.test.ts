@@ -336,6 +336,13 @@ describe('a user’s own skill', () => {
     expect((await failure(own.rollback('u', 'chart', 7))).code).toBe('not_found');
   });
 
+  test('a user may have so many, and no more', verifies('SK-5'), async () => {
+    for (let at = 0; at < 200; at += 1) await mkdir(join(folders('u').custom, `s-${at}`), { recursive: true });
+    expect((await failure(packages().install('u', zip(GOOD)))).code).toBe('over_capacity');
+    await rm(join(folders('u').custom, 's-7'), { recursive: true });
+    expect((await packages().install('u', zip(GOOD))).name).toBe('chart');
+  });
+
   test('a history without an end is cut; the newest stays', verifies('SK-12'), async () => {
     const made = packages();
     await made.install('u', zip(GOOD));

@@ -9,6 +9,7 @@ import { isProblem, isSkillName, parseSkill } from './format.ts';
 import { type AskModel, blocked, decoded, isRead, isScript, judgeSkill, textOf } from './judge.ts';
 import { replaceFile, type Skill, type SkillLibrary } from './library.ts';
 import type { Finding } from './scan.ts';
+import { entriesOf } from './walk.ts';
 
 export interface SkillPackagesOptions {
   readonly library: SkillLibrary;
@@ -40,6 +41,8 @@ export interface HistoryEntry {
 
 const MAX_SCANNED = 8 * 1024 * 1024;
 const MAX_HISTORY = 100;
+/** Skills of a user's own: each is stored twice, and past the bound of all lists shared ones would be missing. */
+const MAX_OWN = 200;
 const MAX_HISTORY_BYTES = 8 * 1024 * 1024;
 
 /**
@@ -71,6 +74,8 @@ export class SkillPackages {
     const target = join(custom, name);
     return await this.#lock.run(`${userId}/${name}`, async () => {
       if (await exists(target)) throw taken(name);
+      if ((await entriesOf(custom)).length >= MAX_OWN)
+        throw new ReindeerError('over_capacity', `You have ${MAX_OWN} skills of your own. Delete one first.`);
       const findings = await this.#examine(files);
       const fresh = join(dirname(custom), `.install-${randomUUID()}`);
       try {

@@ -67,7 +67,7 @@ export function webFetchTool(provider: FetchProvider): StructuredToolInterface {
     repeatable: true,
     async run({ url, offset }, { signal }) {
       // Also for providers that open the page themselves: an internal address is nothing to tell them.
-      const address = publicUrl(url).href;
+      const address = publicUrl(url, provider.allowPrivate === true).href;
       const page = await provider.fetch(address, { signal }).catch((error: unknown) => {
         if (ReindeerError.is(error) && error.code === 'configuration') return failed(error.message);
         throw error;

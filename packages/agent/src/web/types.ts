@@ -31,6 +31,8 @@ export interface SearchProvider {
 
 export interface FetchProvider {
   readonly name: string;
+  /** The operator allows addresses of the own network. Absent = no. */
+  readonly allowPrivate?: boolean;
   fetch(url: string, options: Asked): Promise<WebPage>;
 }
 

@@ -267,6 +267,14 @@ describe('web_fetch', () => {
     expect(seen).toEqual([]);
   });
 
+  test('an operator may open the own network to the built-in reader', async () => {
+    reply = () => ({ text: 'of the house', type: 'text/plain' });
+    const options = { allow_private_addresses: true };
+    const fetchPage = tools({ tool: 'web_fetch', provider: 'reader', options });
+    expect((await fetchPage({ url: `${base}/page` })).text).toContain('of the house');
+    expect((await fetchPage({ url: 'file:///etc/passwd' })).text).toMatch(/^Error: /);
+  });
+
   test('Jina works without a key and uses one that is there', verifies('WEB-5b'), async () => {
     reply = () => ({ json: { data: { title: 'Page', content: 'Text' } } });
     const read = async (environment: Record<string, string>) =>

@@ -86,6 +86,7 @@ const PROVIDERS: Readonly<Record<string, Provider>> = {
       ownReader({
         documents,
         get: guardedBy(flag('allow_private_addresses', false)),
+        allowPrivate: flag('allow_private_addresses', false),
         timeoutMs: number('timeout', 20, 1, 600) * 1000,
       }),
   },

@@ -7,6 +7,8 @@ export interface ReaderOptions {
   readonly documents: Documents;
   readonly get: GuardedFetch;
   readonly timeoutMs: number;
+  /** As `get` has it. Default false. */
+  readonly allowPrivate?: boolean;
 }
 
 const MAX_BYTES = 5 * 1024 * 1024;
@@ -17,6 +19,7 @@ const MAX_CHARACTERS = 1_000_000;
 export function ownReader(options: ReaderOptions): FetchProvider {
   return {
     name: 'the built-in reader',
+    allowPrivate: options.allowPrivate === true,
     async fetch(url, { signal }) {
       const page = await options.get(url, { signal, timeoutMs: options.timeoutMs, maxBytes: MAX_BYTES });
       if (page.status >= 400)
