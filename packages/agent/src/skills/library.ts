@@ -3,7 +3,7 @@ import { mkdir, open, readFile, rename, rm, rmdir, writeFile } from 'node:fs/pro
 import { dirname, join } from 'node:path';
 import { type Clock, type Logger, ReindeerError, SKILLS_ROOT } from '@reindeer/protocol';
 import { KeyedLock, type SkillFolders } from '@reindeer/sandbox';
-import { isProblem, MAX_SKILL_FILE, parseSkill, type SkillHead } from './format.ts';
+import { isProblem, MAX_SKILL_FILE, type ParsedSkill, parseSkill, type SkillHead } from './format.ts';
 import { copyFiles, entriesOf, filesOf, isHidden, readListed, type SkillFile, signatureOf } from './walk.ts';
 
 export type SkillCategory = 'public' | 'custom' | 'legacy';
@@ -54,6 +54,9 @@ interface Look {
 const MAX_SKILLS = 500;
 const MAX_DEPTH = 4;
 const MAX_USERS = 1_000;
+/** Skills whose text is remembered while their files stay the same, and how long a text may be for that. */
+const MAX_REMEMBERED = 1_000;
+const MAX_REMEMBERED_TEXT = 64 * 1024;
 /** Rounds until a projection has caught up with changes that go on meanwhile. */
 const MAX_ROUNDS = 5;
 
@@ -67,6 +70,8 @@ export class SkillLibrary {
   readonly #looks = new Map<string, Look>();
   readonly #lock = new KeyedLock();
   readonly #told = new Set<string>();
+  /** By folder. Only spares the reading: with another signature it counts no more. */
+  readonly #remembered = new Map<string, Pick<Skill, 'signature' | 'text'> & { readonly parsed: ParsedSkill }>();
 
   constructor(options: SkillLibraryOptions) {
     this.#options = { freshMs: 2_000, ...options };
@@ -167,12 +172,16 @@ export class SkillLibrary {
     const folder = join(root, path);
     try {
       const files = await filesOf(folder);
+      const signature = signatureOf(files);
+      const known = this.#remembered.get(folder);
       const size = files.find((file) => file.path === 'SKILL.md')?.size ?? 0;
       const text =
-        size > MAX_SKILL_FILE * 4
-          ? 'x'.repeat(MAX_SKILL_FILE + 1)
-          : await readListed(join(folder, 'SKILL.md'), MAX_SKILL_FILE * 4);
-      const parsed = parseSkill(text);
+        known?.signature === signature
+          ? known.text
+          : size > MAX_SKILL_FILE * 4
+            ? 'x'.repeat(MAX_SKILL_FILE + 1)
+            : await readListed(join(folder, 'SKILL.md'), MAX_SKILL_FILE * 4);
+      const parsed = known?.signature === signature ? known.parsed : parseSkill(text);
       if (isProblem(parsed)) {
         this.#tellOnce(`${folder}: ${parsed.reason}`, {
           file: join(folder, 'SKILL.md'),
@@ -181,6 +190,7 @@ export class SkillLibrary {
         });
         return null;
       }
+      this.#remember(folder, { signature, text, parsed });
       return {
         ...parsed.head,
         category,
@@ -191,7 +201,7 @@ export class SkillLibrary {
         folder,
         body: parsed.body,
         text,
-        signature: signatureOf(files),
+        signature,
       };
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
@@ -201,6 +211,14 @@ export class SkillLibrary {
       });
       return null;
     }
+  }
+
+  #remember(folder: string, read: Pick<Skill, 'signature' | 'text'> & { readonly parsed: ParsedSkill }): void {
+    this.#remembered.delete(folder);
+    if (read.text.length > MAX_REMEMBERED_TEXT) return;
+    this.#remembered.set(folder, read);
+    const [oldest] = this.#remembered.keys();
+    if (this.#remembered.size > MAX_REMEMBERED && oldest !== undefined) this.#remembered.delete(oldest);
   }
 
   #tellOnce(key: string, fields: Readonly<Record<string, unknown>>): void {

@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { type Clock, type Logger, type Random, ReindeerError } from '@reindeer/protocol';
 import { KeyedLock, type SkillFolders } from '@reindeer/sandbox';
 import type { Documents } from '../documents/documents.ts';
-import { type PackageFile, readPackage } from './archive.ts';
+import type { PackageFile } from './archive.ts';
 import { isProblem, isSkillName, parseSkill } from './format.ts';
 import { type AskModel, blocked, decoded, isRead, isScript, judgeSkill, textOf } from './judge.ts';
 import { replaceFile, type Skill, type SkillLibrary } from './library.ts';
@@ -64,6 +64,7 @@ export class SkillPackages {
    *   `bad_request` with `findings` when it was refused
    */
   async install(userId: string, archive: Uint8Array): Promise<Skill> {
+    const { readPackage } = await import('./archive.ts');
     const { files } = await readPackage(archive);
     const head = files.find((file) => file.path === 'SKILL.md');
     const text = head === undefined ? null : textOf(head.bytes);

@@ -14,6 +14,8 @@ export interface SkillFile {
   readonly path: string;
   readonly size: number;
   readonly modified: number;
+  /** Which file of the disk it is: one that was replaced within a tick of the clock is another. */
+  readonly inode: number;
   readonly executable: boolean;
 }
 
@@ -58,7 +60,13 @@ export async function filesOf(folder: string): Promise<SkillFile[]> {
         const info = await lstat(join(folder, below));
         bytes += info.size;
         if (bytes > MAX_BYTES) throw tooLarge(`more than ${MAX_BYTES / 1024 / 1024} MiB`);
-        files.push({ path: below, size: info.size, modified: info.mtimeMs, executable: (info.mode & 0o111) !== 0 });
+        files.push({
+          path: below,
+          size: info.size,
+          modified: info.mtimeMs,
+          inode: info.ino,
+          executable: (info.mode & 0o111) !== 0,
+        });
       }
     }
   };
