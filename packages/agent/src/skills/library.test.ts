@@ -1,4 +1,17 @@
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { skillFolders } from '@reindeer/sandbox';
@@ -210,6 +223,20 @@ describe('skills', () => {
       expect(await seen('u')).toEqual(['custom/mine/SKILL.md']);
     },
   );
+
+  test('a skill that was replaced counts at once, also when size and time are the same', verifies('SK-2'), async () => {
+    const skills = library();
+    await skill('bundled/chart', 'chart', 'First');
+    const file = join(root, 'bundled/chart/SKILL.md');
+    const time = new Date(1_700_000_000_000);
+    await utimes(file, time, time);
+    expect((await skills.list('u'))[0]?.description).toBe('First');
+    await skill('beside', 'chart', 'Later');
+    await utimes(join(root, 'beside/SKILL.md'), time, time);
+    await rename(join(root, 'beside/SKILL.md'), file);
+    skills.invalidate();
+    expect((await skills.list('u'))[0]?.description).toBe('Later');
+  });
 
   test('a damaged file of switches is no reason to switch everything on', verifies('SK-3'), async () => {
     await skill(own('u', 'mine'), 'mine');
