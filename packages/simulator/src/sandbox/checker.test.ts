@@ -1,11 +1,17 @@
-import type { OwnershipValue, SandboxInfo } from '@reindeer/protocol';
+import {
+  ABSENT_SANDBOX,
+  type OwnershipValue,
+  reduceSandbox,
+  type SandboxEvent,
+  type SandboxInfo,
+} from '@reindeer/protocol';
 import { seededRandom } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { Chronicle } from '../frame/chronicle.ts';
 import { type Fate, Incarnation, type Request } from '../frame/incarnation.ts';
 import { Scheduler } from '../frame/scheduler.ts';
 import { SandboxChecker, STORE_OPERATION_MS } from './checker.ts';
-import type { Container } from './engine.ts';
+import type { Container, Engine } from './engine.ts';
 
 const FATE: Fate = { there: 1, back: 1, lost: null, outlivesCaller: false };
 const SETTINGS = { ttlMs: 120_000, renewalIntervalMs: 30_000, teardownWaitMs: 12_000, idleTimeoutMs: 0 };
@@ -27,6 +33,7 @@ function scene() {
   const checker = new SandboxChecker(chronicle, () => time.now, SETTINGS);
   let value: OwnershipValue = null;
   checker.watch({ incarnation: me, calmSince: 0, value: () => value, room: 1, phase: () => null });
+  checker.watch({ incarnation: maker, calmSince: 0, value: () => value, room: 1, phase: () => 'active' });
   const info: SandboxInfo = { id: 'x', url: 'http://x', name: 'x', createdAt: 0 };
   const container: Container = {
     id: 'x',
@@ -38,22 +45,29 @@ function scene() {
     commands: new Set(),
     stops: new Set(),
   };
+  const grant = (incarnation: Incarnation, at: number, method: string, args: readonly unknown[]): void => {
+    time.now = at;
+    value = { state: args.length > 1 ? 'del' : 'own', owner: incarnation.name };
+    const request: Request = { incarnation, port: 'ownership', method, args, input: 'x', sentAt: at, fate: FATE };
+    checker.granted(request, true);
+  };
+  const engine = { containers: new Map([['x', container]]) } as unknown as Engine;
   return {
-    chronicle,
-    mark: (at: number) => {
+    mark: (at: number) => grant(me, at, 'claim', ['x', { forDestroy: true }]),
+    claim: (at: number) => grant(me, at, 'claim', ['x']),
+    /** A turn of the other instance, with a command in the container. */
+    turn: (at: number) => {
+      grant(maker, at, 'take', ['x']);
+      checker.turnBegins({ name: 't', sandboxId: 'x', incarnation: maker, live: true }, engine, at);
+      container.commands.add({ incarnation: maker, turn: 't', cut: () => {} });
+    },
+    take: (at: number) => grant(maker, at, 'take', ['x']),
+    die: () => me.die(),
+    adopt: (at: number) => {
       time.now = at;
-      value = { state: 'del', owner: 'me' };
-      const args = ['x', { forDestroy: true }];
-      const request: Request = {
-        incarnation: me,
-        port: 'ownership',
-        method: 'claim',
-        args,
-        input: 'x',
-        sentAt: at,
-        fate: FATE,
-      };
-      checker.granted(request, true);
+      const event: SandboxEvent = { type: 'adopt', info, now: at, epoch: 1 };
+      checker.changed(me, ABSENT_SANDBOX, event, reduceSandbox(ABSENT_SANDBOX, event));
+      return chronicle.violation?.invariant ?? null;
     },
     flush: (at: number) => {
       time.now = at;
@@ -102,4 +116,30 @@ test('a marker that was lost before it was given excuses nothing', () => {
   mark(1_000);
   expire();
   expect(kill(5_000, 6_000)).toBe('S9');
+});
+
+test('a stop whose process is gone is excused for a turn that came after its marker, and for no other', () => {
+  const later = 1_000_000;
+  const [gone, alive, before] = [scene(), scene(), scene()];
+  for (const { mark } of [gone, alive]) mark(later);
+  gone.die();
+  for (const { turn } of [gone, alive]) turn(later + SETTINGS.ttlMs);
+  expect(gone.kill(later + 1, later + SETTINGS.ttlMs + 1)).toBeNull();
+  expect(alive.kill(later + 1, later + SETTINGS.ttlMs + 1)).toBe('S9');
+  before.turn(later - 10);
+  before.mark(later);
+  before.die();
+  expect(before.kill(later + 1, later + 2)).toBe('S9');
+});
+
+test('an adoption needs the store’s word, which may have been overtaken only on its way', () => {
+  const [granted, never, long] = [scene(), scene(), scene()];
+  granted.claim(1_000);
+  granted.take(2_000);
+  expect(granted.adopt(1_000 + STORE_OPERATION_MS)).toBeNull();
+  never.take(2_000);
+  expect(never.adopt(3_000)).toBe('SB-56');
+  long.claim(1_000);
+  long.take(2_000);
+  expect(long.adopt(1_001 + STORE_OPERATION_MS)).toBe('SB-56');
 });
