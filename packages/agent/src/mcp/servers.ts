@@ -4,7 +4,7 @@ import { type Clock, type Logger, ReindeerError } from '@reindeer/protocol';
 import type { AttemptScope } from '../loop/scope.ts';
 import { OAuthToken } from './oauth.ts';
 import { SessionPool } from './pool.ts';
-import { type McpSession, openSession } from './session.ts';
+import type { McpSession } from './session.ts';
 import { type McpServer, type McpSettings, readServers, type ServerProblem } from './settings.ts';
 import { mcpTool } from './tool.ts';
 
@@ -321,6 +321,8 @@ export class McpServers {
       if (value !== undefined) environment[name] = value;
     }
     const launchFolder = await this.#options.folder(null);
+    // The client library is large: a server without MCP servers never loads it.
+    const { openSession } = await import('./session.ts');
     return await openSession({ server: known.server, cwd, launchFolder, environment, token: known.token, signal });
   }
 
