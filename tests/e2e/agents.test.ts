@@ -117,5 +117,4 @@ test(
     expect((await api('DELETE', '/agents/greeter')).status).toBe(204);
     await expect(talk('Hello', 'greeter')).rejects.toThrow(/no assistant .*greeter/);
   },
-  30_000,
 );

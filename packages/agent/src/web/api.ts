@@ -34,6 +34,8 @@ export async function callApi(provider: string, request: ApiRequest): Promise<st
       method: body === undefined ? 'GET' : 'POST',
       headers: { accept: 'application/json', ...body?.headers, ...request.headers },
       ...(body === undefined ? {} : { body: body.text }),
+      // A key in a header of its own would go along to wherever an answer points.
+      redirect: 'error',
       signal: request.signal === undefined ? deadline : AbortSignal.any([request.signal, deadline]),
     });
     text = await bounded(answer, provider);

@@ -21,6 +21,7 @@ interface Reply {
   readonly json?: unknown;
   readonly text?: string;
   readonly type?: string;
+  readonly location?: string;
 }
 
 /** A stand-in for the providers' APIs, at their network boundary. */
@@ -41,8 +42,11 @@ beforeAll(async () => {
       body,
     };
     seen.push(asked);
-    const { status = 200, json, text = '', type } = reply(asked);
-    response.writeHead(status, { 'content-type': type ?? (json === undefined ? 'text/html' : 'application/json') });
+    const { status = 200, json, text = '', type, location } = reply(asked);
+    response.writeHead(status, {
+      'content-type': type ?? (json === undefined ? 'text/html' : 'application/json'),
+      ...(location === undefined ? {} : { location }),
+    });
     response.end(json === undefined ? text : JSON.stringify(json));
   });
   await new Promise<void>((resolve) => api.listen(0, '127.0.0.1', resolve));
@@ -215,6 +219,16 @@ describe('web_search', () => {
       expect((await ask()).meta).toMatchObject({ status: 'error', error_type: 'rate_limited' });
     },
   );
+
+  test('a key is not carried to wherever an answer points', async () => {
+    reply = ({ url }) =>
+      url.pathname === '/search' ? { status: 302, json: {}, location: `${base}/elsewhere` } : { json: { results: [] } };
+    const found = await tools({ tool: 'web_search', provider: 'exa', options: { api_key: 'the-key' } })({
+      query: 'deer',
+    });
+    expect(found.json).toMatchObject({ error: expect.stringContaining('cannot be reached') });
+    expect(seen.map((request) => request.url.pathname)).toEqual(['/search']);
+  });
 
   test('a query longer than a provider takes is cut, not refused', verifies('WEB-5h'), async () => {
     reply = () => ({ json: SEARCHES.brave.json });
