@@ -146,8 +146,8 @@ export class SandboxChecker {
     void this.#markerGoes(incarnation, id, this.#now());
   }
 
-  /** Set by the world: is a container of this id running? */
-  runs: (id: string) => boolean = () => false;
+  /** Set by the world: is this very container running? Another one may have its id. */
+  runs: (id: string, url: string) => boolean = () => false;
   /** Set by the world: waits in virtual time. */
   sleep: (milliseconds: number) => Promise<void> = () => new Promise(() => {});
 
@@ -258,7 +258,7 @@ export class SandboxChecker {
     const adoptedAt = this.#adoptions.get(`${incarnation.name} ${url}`);
     const room = this.#watched.get(incarnation)?.room ?? 0;
     const had = this.#now() - (adoptedAt ?? Number.NEGATIVE_INFINITY);
-    if (had < this.#settings.idleTimeoutMs && room > 0 && this.runs(id))
+    if (had < this.#settings.idleTimeoutMs && room > 0 && this.runs(id, url))
       this.#chronicle.broken('SB-59', `${incarnation.name} stops ${id} ${had} ms after it was adopted`);
   }
 

@@ -44,7 +44,10 @@ async function play(seed: number, options: PlayOptions<SandboxMutant> = {}): Pro
     healed: () => healed,
     watch: checker,
   });
-  checker.runs = (id) => engine.containers.get(id)?.state === 'running';
+  checker.runs = (id, url) => {
+    const container = engine.containers.get(id);
+    return container?.state === 'running' && container.info.url === url;
+  };
   const world: Surrounding = {
     random,
     scheduler,
