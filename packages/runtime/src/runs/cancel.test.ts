@@ -1,7 +1,7 @@
 import { MemoryDatabase } from '@reindeer/database';
 import { deferred, flush, testSurroundings, verifies, withFaults } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
-import { collect, gated, messagesOf, USER, world } from '../testing/world.ts';
+import { collect, gated, human, messagesOf, USER, world } from '../testing/world.ts';
 
 describe('cancel', () => {
   test('ends a run as interrupted; the first action stays', verifies('RL-12'), async () => {
@@ -236,6 +236,48 @@ describe('cancel', () => {
       await w.runtime.stop();
     }
   });
+
+  test(
+    'a rollback whose intent cannot be stored undoes nothing: whoever takes the run over goes on from its own head',
+    verifies('RL-25', 'RB-01'),
+    async () => {
+      const called = deferred();
+      const script = {
+        model: async (messages: readonly unknown[], context: { readonly signal: AbortSignal }) => {
+          if (messages.length === 1) return { text: 'first answer' };
+          called.resolve();
+          return new Promise<never>((_, reject) => {
+            context.signal.addEventListener('abort', () => reject(context.signal.reason), { once: true });
+          });
+        },
+      };
+      let down = true;
+      const undone: string[] = [];
+      const w = world({
+        script,
+        stores: (stores) =>
+          withFaults(stores, ({ method }) => {
+            if (method === 'rollback') undone.push(method);
+            return down && method === 'requestCancel' ? 'fail-before' : null;
+          }),
+      });
+      await w.runtime.start();
+      await w.ended(await w.admitted());
+      const run = await w.admitted({ request: { input: { messages: [human('again')] } } });
+      await called.promise;
+      const answer = w.cancel(run, 'rollback', true).catch((error: unknown) => error);
+      await w.surroundings.clock.advance(10_000);
+      expect(await answer).toMatchObject({ code: 'store_unavailable' });
+      expect(undone).toEqual([]);
+      // Asked again when the store is there, it ends the run, and only then is anything undone.
+      down = false;
+      const second = w.cancel(run, 'rollback', true);
+      await w.surroundings.clock.advance(30_000);
+      expect(await second).toMatchObject({ outcome: 'accepted' });
+      expect(await w.stores.runs.get(run.runId)).toMatchObject({ acknowledged: true, cancelAction: 'rollback' });
+      await w.runtime.stop();
+    },
+  );
 
   test('recorded late, it lasts: the end that could not be written is written by recovery', async () => {
     let down = true;

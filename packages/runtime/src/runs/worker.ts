@@ -1,4 +1,4 @@
-import type { CheckpointStore, Run } from '@reindeer/protocol';
+import type { CancelAction, CheckpointStore, Run } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
 import { retry } from '../common/retry.ts';
 import { NOT_NEEDED, settledWithin, unlessAborted } from '../common/waiting.ts';
@@ -280,6 +280,14 @@ async function finalize(
     ending ??= local.stopReason === null ? null : endingOf(local.stopReason, run, touched);
     if (ending !== null && isFailedEdit(run, ending) && touched) ending = { ...ending, rollback: true };
     if (ending?.rollback) {
+      // Stored before anything is undone: whoever takes the run over in between must end it, not go on from a head that is no longer its own.
+      const first: CancelAction | null = ending.cancel ? await storedAction(parts, local) : 'rollback';
+      if (first === null) return { kind: local.fenced ? 'fenced' : 'given up' };
+      if (first !== 'rollback') {
+        local.adopt(first);
+        ending = null;
+        continue;
+      }
       if (!(await nothingUnderWay(parts, local, work.attempt))) return { kind: local.fenced ? 'fenced' : 'given up' };
       try {
         ending = await rollBack(parts, local, run, ending);
@@ -337,6 +345,23 @@ async function finalize(
       surroundings.logger.error('a terminal write failed', { runId: run.runId, error: describe(error) });
       return local.fenced ? { kind: 'fenced' } : { kind: 'given up' };
     }
+  }
+}
+
+/** The action that counts for a run that was told to roll back: the first that was stored, or this one now. null = nobody can tell. */
+async function storedAction(parts: WorkerParts, local: LocalRun): Promise<CancelAction | null> {
+  const { stores, surroundings, settings } = parts;
+  const { clock, logger } = surroundings;
+  const { runId } = local.run;
+  const plan = { tries: settings.writeTries, backoffMs: settings.writeBackoffMs };
+  const record = () => stores.runs.requestCancel({ runId, action: 'rollback', now: clock.now() });
+  try {
+    const answer = await retry(clock, plan, record, () => local.fenced);
+    // An end that is there already speaks for itself at the terminal write.
+    return answer.outcome === 'recorded' ? answer.action : 'rollback';
+  } catch (error) {
+    logger.error('a rollback could not be noted', { runId, error: describe(error) });
+    return null;
   }
 }
 

@@ -284,7 +284,9 @@ export class Checker {
 
   /** A worker begins to act for a run. */
   attemptBegins(attempt: ActingAttempt): void {
-    this.#newestAttempt.set(attempt.runId, attempt);
+    // One that was paused before its first step begins behind a newer one, and is not the newest for that.
+    if ((this.#newestAttempt.get(attempt.runId)?.attempt ?? 0) <= attempt.attempt)
+      this.#newestAttempt.set(attempt.runId, attempt);
   }
 
   /** An answer reached a process: what it grants, and what it tells. */
