@@ -1,5 +1,6 @@
+import { spawn } from 'node:child_process';
 import { parseArgs } from 'node:util';
-import type { MutantReport } from './frame/play.ts';
+import type { MutantReport, SeedReport } from './frame/play.ts';
 import { huntMutant, playSeeds } from './frame/play.ts';
 import type { World } from './frame/world.ts';
 import { WORLDS } from './worlds.ts';
@@ -23,6 +24,8 @@ Exit code 1 when a seed fails or a mutant is not found.
 
 /** Seeds between two lines of progress. */
 const PROGRESS = 1_000;
+/** Seeds of one process. */
+const PIECE = 5_000;
 
 interface Wish {
   readonly first: number;
@@ -86,12 +89,16 @@ async function playWorld(world: World, wish: Wish): Promise<boolean> {
   const began = performance.now();
   const say = (text: string): void => void (json ? null : process.stderr.write(`${text}\n`));
   const tell = progress(seeds, (done) => say(`${done} of ${seeds} seeds of the world "${world.name}"`));
-  const report = await playSeeds(world, first, wish.mutant === undefined ? seeds : 0, {
-    until: () => {
-      tell();
-      return seconds !== null && performance.now() - began > seconds * 1_000;
-    },
-  });
+  const count = wish.mutant === undefined ? seeds : 0;
+  const late = (): boolean => seconds !== null && performance.now() - began > seconds * 1_000;
+  const until = (): boolean => {
+    tell();
+    return late();
+  };
+  const report =
+    count <= PIECE
+      ? await playSeeds(world, first, count, { until })
+      : await playPieces(world, first, count, { late, say });
   const milliseconds = (performance.now() - began) / Math.max(1, report.seeds);
   const mutants: MutantReport[] = [];
   for (const mutant of world.mutants) {
@@ -132,6 +139,43 @@ async function playWorld(world: World, wish: Wish): Promise<boolean> {
       process.stdout.write(`${mutants.filter(({ found }) => found).length} of ${mutants.length} mutants found\n`);
   }
   return report.failing === 0 && mutants.every((mutant) => mutant.found);
+}
+
+/**
+ * Plays many seeds in processes of their own, one after the other. Node keeps every composite abort signal that somebody listens to until it fires, and the
+ * signals of a simulated process that crashed never do: a few hundred kilobytes per seed would stay.
+ */
+async function playPieces(
+  world: World,
+  first: number,
+  count: number,
+  { late, say }: { late(): boolean; say(text: string): void },
+): Promise<SeedReport> {
+  let sum: SeedReport = { seeds: 0, failing: 0, findings: [], figures: {} };
+  for (let done = 0; done < count && !late(); done += PIECE) {
+    const seeds = Math.min(PIECE, count - done);
+    const words = ['--world', world.name, '--seed', String(first + done), '--seeds', String(seeds), '--json'];
+    const child = spawn(process.execPath, [import.meta.filename, ...words], { stdio: ['ignore', 'pipe', 'inherit'] });
+    let text = '';
+    child.stdout.setEncoding('utf8').on('data', (piece: string) => {
+      text += piece;
+    });
+    await new Promise<void>((resolve, reject) => {
+      child.once('error', reject);
+      child.once('close', () => resolve());
+    });
+    const piece = JSON.parse(text) as SeedReport;
+    const figures: Record<string, number> = { ...sum.figures };
+    for (const [name, value] of Object.entries(piece.figures)) figures[name] = (figures[name] ?? 0) + value;
+    sum = {
+      seeds: sum.seeds + piece.seeds,
+      failing: sum.failing + piece.failing,
+      findings: [...sum.findings, ...piece.findings],
+      figures,
+    };
+    say(`${sum.seeds} of ${count} seeds of the world "${world.name}"`);
+  }
+  return sum;
 }
 
 /** Says now and then how far the seeds are. */
