@@ -106,3 +106,19 @@ test('too many waiters are refused', async () => {
   gate.resolve();
   await Promise.all(waiting);
 });
+
+test('a holder that is cancelled keeps the key until what it does has really ended', verifies('BL-04'), async () => {
+  const lock = new KeyedLock();
+  const gate = deferred<void>();
+  const controller = new AbortController();
+  const order: string[] = [];
+  const writer = lock.run('key', () => gate.promise.then(() => order.push('written')), controller.signal);
+  const next = lock.run('key', async () => order.push('next'));
+  await flush();
+  controller.abort();
+  await flush();
+  expect(order).toEqual([]);
+  gate.resolve();
+  await Promise.all([writer, next]);
+  expect(order).toEqual(['written', 'next']);
+});

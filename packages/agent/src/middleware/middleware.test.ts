@@ -341,6 +341,34 @@ describe('titles', () => {
     ).toBeUndefined();
   });
 
+  test(
+    'a run that is cancelled before the first answer has named its thread; the one after it keeps the name',
+    verifies('RT-12', 'CTX-3'),
+    async () => {
+      for (const model of [null, new FakeModel([{ text: 'By a model' }])]) {
+        const middleware = titleMiddleware({ ...DEFAULT_TITLE_SETTINGS, model }, testSurroundings());
+        const asked = Promise.withResolvers<void>();
+        const never = {
+          before: () => {
+            asked.resolve();
+            return new Promise<void>(() => undefined);
+          },
+        };
+        const saver = new MemorySaver();
+        const first = recordedAttempt();
+        const cut = fixture({ model: new FakeModel([never]), middleware: [middleware] });
+        const cancelled = drain(cut.start(saver, first), { messages: go('one') }, first);
+        await asked.promise;
+        first.abort();
+        await expect(cancelled).rejects.toThrow();
+        const { start } = fixture({ model: new FakeModel([{ text: 'hi' }]), middleware: [middleware] });
+        const second = recordedAttempt({ attempt: 2 });
+        const { values } = await drain(start(saver, second), { messages: go('two') }, second);
+        expect(values.title).toBe('one');
+      }
+    },
+  );
+
   test('what the harness wrote is no message of the user', async () => {
     const hidden = new HumanMessage({ content: 'secret note', additional_kwargs: { hide_from_ui: true } });
     const middleware = titleMiddleware(DEFAULT_TITLE_SETTINGS, testSurroundings());

@@ -31,20 +31,22 @@ const MODEL_TIMEOUT_MS = 20_000;
 const DEFAULT_TITLE = 'New Conversation';
 
 /**
- * Names a thread after its first exchange (CTX-3). From the user's first words it is named with the model's first message, in
- * the same step. A title that a model writes comes after the agent, bounded in time, and falls back to the first words.
- * Never fails a run.
+ * Names a thread (CTX-3): from the user's first words in the first step of its first run, so that a run which is cancelled, fails or dies
+ * has named it too, and nothing is left to fix up behind its end, where a later run could be overwritten (RT-12). A title that a model
+ * writes comes after the first exchange, bounded in time, in place of the first words; on any failure these stay. Never fails a run.
  */
 export function titleMiddleware(settings: TitleSettings, surroundings: Surroundings): Middleware {
   return defineMiddleware({
     name: TITLE,
-    afterModel(state) {
-      if (!settings.enabled || settings.model !== null || !isFirstExchange(state)) return undefined;
+    beforeAgent(state) {
+      if (!settings.enabled || titleOf(state) !== '' || !state.messages.some(isGenuineUser)) return undefined;
       return { title: localTitle(state, settings) };
     },
     async afterAgent(state, runtime) {
       const { model } = settings;
-      if (!settings.enabled || model === null || !isFirstExchange(state)) return undefined;
+      if (!settings.enabled || model === null || !isFirstTurn(state) || !state.messages.some(isAi)) return undefined;
+      // Another title is one that somebody chose.
+      if (titleOf(state) !== localTitle(state, settings)) return undefined;
       try {
         const prompt = promptFor(state, settings);
         const { attempt } = scopeOf(runtime);
@@ -66,16 +68,13 @@ export function titleMiddleware(settings: TitleSettings, surroundings: Surroundi
           reason: error instanceof Error ? error.name : 'unknown',
         });
       }
-      return { title: localTitle(state, settings) };
+      return undefined;
     },
   });
 }
 
-/** Exactly one message of the user and something from the model, and no title yet. */
-function isFirstExchange(state: State): boolean {
-  if (typeof state.title === 'string' && state.title !== '') return false;
-  return state.messages.filter(isGenuineUser).length === 1 && state.messages.some(isAi);
-}
+const titleOf = (state: State): string => (typeof state.title === 'string' ? state.title : '');
+const isFirstTurn = (state: State): boolean => state.messages.filter(isGenuineUser).length === 1;
 
 function localTitle(state: State, settings: TitleSettings): string {
   const user = state.messages.find(isGenuineUser);

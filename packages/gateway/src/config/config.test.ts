@@ -282,28 +282,42 @@ describe('settings', () => {
     });
   });
 
-  test('what several instances are not safe with is refused before anything is opened', verifies('PD-08'), async () => {
-    const refused = async (text: string, environment: Record<string, string>, what: readonly string[]) => {
-      await write(text);
-      const attempt = settings(environment);
-      for (const part of what)
-        await expect(attempt).rejects.toMatchObject({
-          code: 'configuration',
-          message: expect.stringContaining(part),
-        });
-    };
-    const postgres = 'database:\n  backend: postgres\n  postgres_url: postgres://127.0.0.1/x\n';
-    const four = { GATEWAY_WORKERS: '4' };
-    await refused('', four, ['GATEWAY_WORKERS is "4"', 'backend: postgres', 'reindeer serve', '4 times']);
-    await refused(postgres, four, ['one command is one instance', '4 times']);
-    await refused('', { WEB_CONCURRENCY: 'auto' }, ['WEB_CONCURRENCY is "auto"', 'Remove the variable']);
-    const beats = (on: boolean) => `run_ownership:\n  heartbeat_enabled: ${on}\n`;
-    await refused(`${postgres}${beats(false)}`, {}, ['run_ownership.heartbeat_enabled', 'Remove the key']);
-    for (const text of [beats(false), `${postgres}${beats(true)}`]) {
-      await write(text);
-      expect((await settings({ GATEWAY_WORKERS: '1' })).runs.leaseMs).toBe(12_000);
-    }
-  });
+  test(
+    'what several instances are not safe with is refused before anything is opened',
+    verifies('PD-08', 'PD-09'),
+    async () => {
+      const refused = async (text: string, environment: Record<string, string>, what: readonly string[]) => {
+        await write(text);
+        const attempt = settings(environment);
+        for (const part of what)
+          await expect(attempt).rejects.toMatchObject({
+            code: 'configuration',
+            message: expect.stringContaining(part),
+          });
+      };
+      const postgres = 'database:\n  backend: postgres\n  postgres_url: postgres://127.0.0.1/x\n';
+      const four = { GATEWAY_WORKERS: '4' };
+      await refused('', four, ['GATEWAY_WORKERS is "4"', 'backend: postgres', 'reindeer serve', '4 times']);
+      await refused(postgres, four, ['one command is one instance', '4 times']);
+      await refused('', { WEB_CONCURRENCY: 'auto' }, ['WEB_CONCURRENCY is "auto"', 'Remove the variable']);
+      // Whoever wants several schedulers wants several instances: also when only one is started (PD-09).
+      const scheduler = 'scheduler:\n  multi_instance: true\n';
+      await refused(scheduler, {}, ['scheduler.multi_instance', 'backend: postgres', 'Remove the key']);
+      await refused(`${postgres}${scheduler}run_ownership:\n  heartbeat_enabled: false\n`, {}, ['heartbeat_enabled']);
+      const beats = (on: boolean) => `run_ownership:\n  heartbeat_enabled: ${on}\n`;
+      await refused(`${postgres}${beats(false)}`, {}, ['run_ownership.heartbeat_enabled', 'Remove the key']);
+      for (const text of [
+        beats(false),
+        `${postgres}${beats(true)}`,
+        // Facts are durable whatever the file says (D3).
+        `${postgres}${scheduler}run_events:\n  backend: memory\n`,
+        'scheduler:\n  multi_instance: false\n',
+      ]) {
+        await write(text);
+        expect((await settings({ GATEWAY_WORKERS: '1' })).runs.leaseMs).toBe(12_000);
+      }
+    },
+  );
 
   test('a Redis between instances is used with Postgres only, and needs its address', async () => {
     const postgres = 'database:\n  backend: postgres\n  postgres_url: postgres://127.0.0.1/x\n';

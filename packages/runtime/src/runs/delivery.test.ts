@@ -271,6 +271,58 @@ describe('what a run delivered', () => {
     expect(await receiptsOf(w, run)).toMatchObject([{ stage: 'presented' }]);
   });
 
+  test(
+    'a run that a peer puts to its end has one receipt, however often that is written; files that cannot be read keep nobody from ending it',
+    verifies('RL-23', 'RT-03'),
+    async () => {
+      for (const fails of [false, true]) {
+        const files = new FakeFiles();
+        const clock = new VirtualClock();
+        const database = new MemoryDatabase(world().surroundings.random);
+        const script: Script = {
+          async model(_messages, context) {
+            await context.touchFiles?.();
+            files.names.push(`${OUT}early.md`);
+            return await new Promise(() => undefined);
+          },
+        };
+        const dead = world({ clock, database, workspaces: files, script, settings: { instanceId: 'dead' } });
+        const run = await dead.admitted({ crashPolicy: 'error' });
+        await flush();
+        await flush();
+        files.fails = fails;
+        let lost = 0;
+        const peer = world({
+          clock,
+          database,
+          workspaces: files,
+          settings: { instanceId: 'peer', deadOwners: ['dead'] },
+          stores: (stores) => ({
+            ...stores,
+            runs: {
+              ...stores.runs,
+              finalize: async (input) => {
+                const answer = await stores.runs.finalize(input);
+                if (lost > 0) return answer;
+                lost += 1;
+                throw new ReindeerError('store_unavailable', 'the answer was lost', { retryable: true });
+              },
+            },
+          }),
+        });
+        await peer.runtime.start();
+        const end = peer.ended(run);
+        await clock.advance(2_000);
+        expect(await end).toMatchObject({ status: 'error', stopReason: 'orphan_recovered' });
+        expect(lost).toBe(1);
+        expect(await receiptsOf(peer, run)).toMatchObject([
+          fails ? { verification: 'failed', produced_paths: [] } : { produced_paths: [`${OUT}early.md`] },
+        ]);
+        await peer.runtime.stop();
+      }
+    },
+  );
+
   test('files that cannot be compared claim nothing and fail no run', async () => {
     const files = new FakeFiles();
     files.fails = true;

@@ -100,7 +100,8 @@ export async function deliveryOf(
   };
   try {
     let before = await files?.before();
-    if (before === undefined && run.attempt > 1) before = await notedBefore(parts, run);
+    // An earlier attempt may have touched them, also one whose process is gone (RL-23).
+    if (before === undefined && (run.attempt > 1 || files === null)) before = await notedBefore(parts, run);
     if (before === undefined) return NOTHING;
     if (before === null) return parts.graphs.get(run.assistantId)?.internal === true ? NOTHING : failed;
     const changes = await inTime(surroundings.clock, workspaces.changes({ userId, threadId }, before));

@@ -7,6 +7,8 @@ export interface Kept {
   readonly sha256: string;
 }
 
+const OF_A_THREAD = 500;
+
 /**
  * Contents of files as they were last seen, so that a change can be shown. Only a cache: whatever is not here is shown without its
  * content of before. Bounded by bytes; the thread that was looked at the longest ago goes first.
@@ -20,6 +22,11 @@ export class KeptTexts {
     this.#limit = limit;
   }
 
+  /** Threads of which something is kept. */
+  get size(): number {
+    return this.#threads.size;
+  }
+
   get(thread: string, path: string, size: number, modifiedAt: number): Kept | null {
     const known = this.#threads.get(thread)?.files.get(path);
     return known !== undefined && known.size === size && known.modifiedAt === modifiedAt ? known : null;
@@ -28,7 +35,9 @@ export class KeptTexts {
   /** Replaces everything of a thread. */
   set(thread: string, files: Map<string, Kept>): void {
     this.#remove(thread);
-    let bytes = 0;
+    // Nothing to keep is not kept: threads without files would gather, since they weigh nothing.
+    if (files.size === 0) return;
+    let bytes = OF_A_THREAD;
     for (const { text } of files.values()) bytes += 200 + (text?.length ?? 0) * 2;
     if (bytes > this.#limit) return;
     this.#threads.set(thread, { files, bytes });
