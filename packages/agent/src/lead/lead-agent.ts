@@ -24,7 +24,7 @@ import type { Middleware } from '../loop/middleware.ts';
 import { runOptions } from '../loop/run-options.ts';
 import { AttemptScope, SCOPE } from '../loop/scope.ts';
 import { threadChannels } from '../loop/thread-channels.ts';
-import { deferTools, type ToolSearchSettings } from '../mcp/deferred.ts';
+import { type DeferredTools, deferTools, type ToolSearchSettings } from '../mcp/deferred.ts';
 import type { McpCatalog } from '../mcp/servers.ts';
 import { approvalMiddleware } from '../middleware/approval.ts';
 import { clarificationMiddleware } from '../middleware/clarification.ts';
@@ -158,7 +158,14 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
   };
   const build = (catalog: McpCatalog): Built => {
     const tools = [...fixedTools, ...catalog.tools];
-    const deferred = options.toolSearch?.enabled === true && catalog.tools.length > 0 ? deferTools(catalog) : null;
+    const ofServers = new Set(catalog.tools);
+    /** For those of an agent's tools that come from MCP servers. */
+    const defer = (offered: readonly StructuredToolInterface[]): DeferredTools | null => {
+      const hidden = offered.filter((tool) => ofServers.has(tool));
+      if (options.toolSearch?.enabled !== true || hidden.length === 0) return null;
+      return deferTools({ version: catalog.version, tools: hidden });
+    };
+    const deferred = defer(catalog.tools);
     const variant = (
       extra: { readonly tools: readonly StructuredToolInterface[]; readonly middleware: readonly Middleware[] },
       delegation: (run: Readonly<Record<string, unknown>>) => string | undefined,
@@ -255,6 +262,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
       // Pictures go to the model of the lead agent only.
       tools: tools.filter((tool) => tool.name !== VIEW_IMAGE),
       middleware: options.middleware ?? [],
+      defer,
       ...(options.profiles === undefined ? {} : { agentTools: agentToolsMiddleware(toolGroupsOf(options)) }),
       approvals: settings.approvals,
       llmCall: settings.llmCall,

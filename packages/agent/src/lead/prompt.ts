@@ -52,11 +52,14 @@ export function subagentPrompt(options: {
   readonly instructions: string;
   readonly canExecute: boolean;
   readonly pathStyle: 'virtual' | 'relative';
+  /** Names of tools that must be searched for first; absent without any. */
+  readonly deferredTools?: string;
 }): string {
   return [
     `<role>\nYou are the sub-agent "${escaped(options.name)}" of another agent, which gives you one task and gets your last message back.\n</role>`,
     INPUT_BOUNDARY,
     `<instructions>\n${options.instructions}\n</instructions>`,
+    ...(options.deferredTools === undefined ? [] : [options.deferredTools]),
     workingDirectory(options, 'The agent who asked hands files to the user: name their paths in your result.'),
     CITATIONS,
   ].join('\n\n');

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ToolMessage } from '@langchain/core/messages';
 import type { StructuredToolInterface } from '@langchain/core/tools';
-import type { Clock } from '@reindeer/protocol';
+import type { AttemptContext, Clock } from '@reindeer/protocol';
 import { LogRecorder, verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { AttemptScope, SCOPE } from '../loop/scope.ts';
@@ -96,10 +96,11 @@ async function call(
   name: string,
   args: Record<string, unknown>,
   signal?: AbortSignal,
+  attempt: AttemptContext = recordedAttempt(),
 ): Promise<ToolMessage> {
   const tool = tools.find((candidate) => candidate.name === name);
   if (tool === undefined) throw new Error(`no tool ${name} among ${tools.map((one) => one.name).join(', ')}`);
-  const scope = new AttemptScope(recordedAttempt(), null);
+  const scope = new AttemptScope(attempt, null);
   const toolCall = { name, args, id: 'call-1', type: 'tool_call' };
   return (await tool.invoke(
     toolCall as never,
@@ -227,6 +228,14 @@ describe('MCP servers that are processes', () => {
       expect((await call(tools, 's_ok', {})).text).toBe('ok');
     },
   );
+
+  test('what a conversation’s files are is noted before a server works on them', verifies('MCP-3'), async () => {
+    const all = servers({ s: own(`tools = [{ name: 'ok', inputSchema: { type: 'object' } }];`) });
+    const { tools } = await all.catalog();
+    const attempt = Object.assign(recordedAttempt(), { touchFiles: () => Promise.reject(new Error('not noted')) });
+    await expect(call(tools, 's_ok', {}, undefined, attempt)).rejects.toThrow('not noted');
+    expect(all.sessions).toBe(0);
+  });
 
   test(
     'what lies in the conversation’s folder is not started in the place of a package: the sandbox writes there',

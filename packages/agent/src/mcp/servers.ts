@@ -347,6 +347,8 @@ export class McpServers {
     signal: AbortSignal | undefined,
   ): Promise<Awaited<ReturnType<McpSession['callTool']>>> {
     const scope = scopeName(attempt.run);
+    // It works in the folder of the conversation: what lay there before is noted first, as before a command.
+    if (server.transport.type === 'stdio') await attempt.touchFiles?.();
     const once = (): Promise<Awaited<ReturnType<McpSession['callTool']>> | null> =>
       this.#pool.use(
         server.name,

@@ -7,6 +7,7 @@ import { type SafeguardSettings, safeguards } from '../lead/safeguards.ts';
 import { type CompiledGraph, compileGraph, createLoop, type Loop } from '../loop/loop.ts';
 import type { Middleware } from '../loop/middleware.ts';
 import { threadChannels } from '../loop/thread-channels.ts';
+import { type DeferredTools, TOOL_SEARCH } from '../mcp/deferred.ts';
 import type { LlmCallSettings } from '../middleware/llm-errors.ts';
 import { checkOrder } from '../middleware/order.ts';
 import { approvalGuard } from './approval-guard.ts';
@@ -21,6 +22,8 @@ export interface ChildAgentParts {
   readonly middleware: readonly Middleware[];
   /** Keeps sub-agents to the tools of the agent that delegates; absent where there is only one agent. */
   readonly agentTools?: Middleware;
+  /** Keeps schemas back until they are searched for, among the tools that a type has (TOOL-12); null = none of them is kept back. */
+  readonly defer?: (tools: readonly StructuredToolInterface[]) => DeferredTools | null;
   readonly approvals: readonly string[];
   readonly llmCall: LlmCallSettings;
   readonly safeguards: SafeguardSettings;
@@ -41,8 +44,17 @@ export interface ChildAgent {
  */
 export function childAgent(type: SubagentType, parts: ChildAgentParts): ChildAgent {
   const { surroundings, canExecute, pathStyle } = parts;
+  const tools = parts.tools.filter((tool) => mayUse(type, tool.name));
+  // One that may not search sees the schemas as they are.
+  const deferred = type.disallowedTools.includes(TOOL_SEARCH) ? null : (parts.defer?.(tools) ?? null);
   const systemMessage = new SystemMessage(
-    subagentPrompt({ name: type.name, instructions: type.systemPrompt, canExecute, pathStyle }),
+    subagentPrompt({
+      name: type.name,
+      instructions: type.systemPrompt,
+      canExecute,
+      pathStyle,
+      ...(deferred === null ? {} : { deferredTools: deferred.section }),
+    }),
   );
   const guards = safeguards({
     settings: parts.safeguards,
@@ -57,6 +69,7 @@ export function childAgent(type: SubagentType, parts: ChildAgentParts): ChildAge
     ...guards.context,
     ...guards.calls,
     approvalGuard(parts.approvals),
+    ...(deferred === null ? [] : [deferred.middleware]),
     ...parts.middleware,
     subagentBudget(type),
     ...guards.answers,
@@ -65,7 +78,8 @@ export function childAgent(type: SubagentType, parts: ChildAgentParts): ChildAge
   const loop = createLoop({
     channels: threadChannels(surroundings.random),
     middleware,
-    tools: parts.tools.filter((tool) => mayUse(type, tool.name)),
+    // First: of two of one name the first counts.
+    tools: deferred === null ? tools : [deferred.tool, ...tools],
     random: surroundings.random,
     historyLimits: parts.history,
     request(scope, _runtime, tools) {
