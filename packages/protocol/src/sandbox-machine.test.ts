@@ -63,7 +63,13 @@ const anyEvent: fc.Arbitrary<SandboxEvent> = fc.oneof(
   fc.constant<SandboxEvent>({ type: 'untrack' }),
   fc.record({ type: fc.constant('teardown-ended' as const), epoch: fc.integer({ min: 10, max: 19 }) }),
   fc.record({ type: fc.constant('forget' as const), epoch: fc.option(fc.integer({ min: 0, max: 9 })) }),
-  fc.record({ type: fc.constant('seen' as const), info: anyInfo, owned: fc.boolean(), now: anyTime }),
+  fc.record({
+    type: fc.constant('seen' as const),
+    info: anyInfo,
+    owned: fc.boolean(),
+    now: anyTime,
+    memory: fc.constantFrom(null, 'one', 'two'),
+  }),
   fc.constant<SandboxEvent>({ type: 'vanished' }),
   fc.record({
     type: fc.constant('adopt' as const),
@@ -163,25 +169,33 @@ test('a reservation is judged by what holds now', verifies('SB-38', 'SB-39', 'SB
 test('the grace counts from the first look without an owner, and an owner resets it', verifies('SB-53'), () => {
   const seen = changed(
     ABSENT_SANDBOX,
-    { type: 'seen', info, owned: false, now: 10 },
-    { type: 'seen', info, owned: false, now: 90 },
+    { type: 'seen', info, owned: false, now: 10, memory: null },
+    { type: 'seen', info, owned: false, now: 90, memory: null },
   );
   expect([graceElapsed(seen, 109, 100), graceElapsed(seen, 110, 100)]).toEqual([false, true]);
   const again = changed(
     seen,
-    { type: 'seen', info, owned: true, now: 110 },
-    { type: 'seen', info, owned: false, now: 120 },
+    { type: 'seen', info, owned: true, now: 110, memory: null },
+    { type: 'seen', info, owned: false, now: 120, memory: null },
   );
   expect([graceElapsed(again, 219, 100), graceElapsed(again, 220, 100)]).toEqual([false, true]);
   expect(isQuiet(changed(seen, { type: 'vanished' }))).toBe(true);
 });
 
 test('another container of the same id waits a whole grace of its own', verifies('SB-53'), () => {
-  const seen = changed(ABSENT_SANDBOX, { type: 'seen', info, owned: false, now: 10 });
-  const again = changed(seen, { type: 'seen', info: { ...info }, owned: false, now: 50 });
+  const seen = changed(ABSENT_SANDBOX, { type: 'seen', info, owned: false, now: 10, memory: null });
+  const again = changed(seen, { type: 'seen', info: { ...info }, owned: false, now: 50, memory: null });
   expect(again.unownedSince).toBe(10);
-  const other = changed(again, { type: 'seen', info: infos[1] as SandboxInfo, owned: false, now: 90 });
+  const other = changed(again, { type: 'seen', info: infos[1] as SandboxInfo, owned: false, now: 90, memory: null });
   expect([graceElapsed(other, 189, 100), graceElapsed(other, 190, 100)]).toEqual([false, true]);
+});
+
+test('what was seen before the store forgot everything does not count', verifies('SB-52', 'SB-53'), () => {
+  const look = (now: number, memory: string): SandboxEvent => ({ type: 'seen', info, owned: false, now, memory });
+  const seen = changed(ABSENT_SANDBOX, look(10, 'one'), look(90, 'one'));
+  expect([graceElapsed(seen, 109, 100), graceElapsed(seen, 110, 100)]).toEqual([false, true]);
+  const again = changed(seen, look(110, 'two'), look(150, 'two'));
+  expect([graceElapsed(again, 209, 100), graceElapsed(again, 210, 100)]).toEqual([false, true]);
 });
 
 test('a container that this instance is starting is not adopted', () => {

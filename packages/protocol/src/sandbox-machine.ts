@@ -35,6 +35,8 @@ export interface SandboxState {
   readonly unownedSince: number | null;
   /** The container that this time is about: a new one of the same id waits a whole grace of its own. */
   readonly unowned: SandboxInfo | null;
+  /** Which memory of the store it was: what the store has forgotten since may have been an owner. */
+  readonly unownedIn: string | null;
 }
 
 export const ABSENT_SANDBOX: SandboxState = {
@@ -50,6 +52,7 @@ export const ABSENT_SANDBOX: SandboxState = {
   creating: false,
   unownedSince: null,
   unowned: null,
+  unownedIn: null,
 };
 
 /** What must still hold at the very moment of a reservation: the predicate and the reservation are one step (SB-38). */
@@ -96,8 +99,14 @@ export type SandboxEvent =
   | { readonly type: 'kept'; readonly epoch: number }
   /** The lease is lost. `epoch`: the one under which the verdict was reached; null = without such a bound. */
   | { readonly type: 'forget'; readonly epoch: number | null }
-  /** Reconciliation looked at an untracked running container. */
-  | { readonly type: 'seen'; readonly info: SandboxInfo; readonly owned: boolean; readonly now: number }
+  /** Reconciliation looked at an untracked running container. `memory`: which memory of the store said so; null = it never forgets. */
+  | {
+      readonly type: 'seen';
+      readonly info: SandboxInfo;
+      readonly owned: boolean;
+      readonly now: number;
+      readonly memory: string | null;
+    }
   | { readonly type: 'vanished' }
   /** `epoch`: a number never used before. */
   | { readonly type: 'adopt'; readonly info: SandboxInfo; readonly now: number; readonly epoch: number };
@@ -132,7 +141,7 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
   const refused = (reason: SandboxRefusal): SandboxTransition => ({ outcome: 'refused', reason });
   const refusedOr = (reason: SandboxRefusal | null, part: Partial<SandboxState>): SandboxTransition =>
     reason === null ? changed(part) : refused(reason);
-  const counted = { unownedSince: null, unowned: null };
+  const counted = { unownedSince: null, unowned: null, unownedIn: null };
   const gone: Partial<SandboxState> = { phase: 'absent', info: null, identity: null, epoch: 0, ...counted };
 
   switch (event.type) {
@@ -187,9 +196,11 @@ export function reduceSandbox(state: SandboxState, event: SandboxEvent): Sandbox
     case 'seen':
       if (state.phase !== 'absent') return refused('phase');
       if (event.owned) return changed(counted);
-      // Reset, not paused: a second lapse waits a whole grace again (SB-53), and so does another container of the same id.
-      if (state.unowned !== null && isSameContainer(state.unowned, event.info)) return changed({});
-      return changed({ unownedSince: event.now, unowned: event.info });
+      // Reset, not paused: a second lapse waits a whole grace again (SB-53), and so does another container of the same id. After the store
+      // has forgotten everything, an owner that came since the last look has a whole grace to show itself again (SB-52).
+      if (state.unowned !== null && isSameContainer(state.unowned, event.info) && state.unownedIn === event.memory)
+        return changed({});
+      return changed({ unownedSince: event.now, unowned: event.info, unownedIn: event.memory });
     case 'vanished':
       return changed(counted);
     case 'adopt':

@@ -63,6 +63,11 @@ export function decodeOwnership(text: string | null): OwnershipValue {
   return null;
 }
 
+export interface ClaimOptions {
+  readonly forDestroy?: boolean;
+  readonly memory?: string;
+}
+
 /**
  * The ownership store of one instance. Three answers: yes, no (`false`, `lost`) and *cannot tell*: every method rejects with
  * `store_unavailable` when the store did not answer within a bounded time (SO-16), and never returns `false` for that.
@@ -74,14 +79,23 @@ export interface OwnershipStore {
   readonly seesPeers: boolean;
   /** For using: granted when absent or owned by anybody; refused for any teardown marker, the own one included. */
   take(sandboxId: string): Promise<boolean>;
-  /** For destroying (`forDestroy`: leaves a teardown marker) or adopting: never steals. */
-  claim(sandboxId: string, options?: { readonly forDestroy?: boolean }): Promise<boolean>;
+  /**
+   * For destroying (`forDestroy`: leaves a teardown marker) or adopting: never steals.
+   *
+   * @param options.memory granted only while `memory` still answers this; one step with the look at the lease
+   */
+  claim(sandboxId: string, options?: ClaimOptions): Promise<boolean>;
   /** Refreshes the own lease; never creates one, never keeps a teardown marker alive. */
   renew(sandboxId: string): Promise<OwnershipRenewal>;
   /** Deletes the own value, in either state; else nothing. */
   release(sandboxId: string): Promise<void>;
   /** Owner in either state, or null; without any effect (SO-14). */
   owner(sandboxId: string): Promise<string | null>;
+  /**
+   * Names what the store remembers: another name than before says that it may have forgotten leases in between, so that "nobody owns it" proves
+   * nothing about that time. The same for all instances. Left out by a store that never forgets.
+   */
+  memory?(): Promise<string>;
   /** Lets go of connections, not of leases. Idempotent. */
   close(): Promise<void>;
 }

@@ -49,6 +49,7 @@ else
             [milliseconds, `${prefix}:%`],
           );
         },
+        forget: async () => void (await admin.query('truncate sandbox_owners')),
         close: async () => {
           await Promise.all([a.close(), b.close()]);
         },

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import {
+  type ClaimOptions,
   decodeOwnership,
   encodeOwnership,
   type OwnershipRenewal,
@@ -55,6 +56,13 @@ const written = (condition: string): string => `insert into sandbox_owners as le
 const SQL = {
   take: written(`lease.value not like 'del:%'`),
   claim: written('lease.value = excluded.value'),
+  // The server empties the table when it starts again after a crash; the row that names its memory goes with the leases.
+  claimWithin: `insert into sandbox_owners as lease (id, value, expires_at)
+    select $1, $2, ${until(3)} where exists (select 1 from sandbox_owners where id = $4 and value = $5)
+    on conflict (id) do update set value = excluded.value, expires_at = ${until(3)}
+    where lease.expires_at <= clock_timestamp() or lease.value = excluded.value`,
+  memory: `insert into sandbox_owners as memory (id, value, expires_at) values ($1, $2, 'infinity')
+    on conflict (id) do update set value = memory.value returning value`,
   claimForDestroy: written('lease.value = excluded.value or lease.value = $4'),
   renew: `with renewed as (
       update sandbox_owners set expires_at = ${until(3)}
@@ -134,8 +142,10 @@ class PostgresOwnershipStore implements OwnershipStore {
     return this.#write('take', sandboxId, [this.#own, this.#options.ttlMs]);
   }
 
-  async claim(sandboxId: string, options: { readonly forDestroy?: boolean } = {}): Promise<boolean> {
+  async claim(sandboxId: string, options: ClaimOptions = {}): Promise<boolean> {
     const { ttlMs } = this.#options;
+    if (options.forDestroy !== true && options.memory !== undefined)
+      return this.#write('claimWithin', sandboxId, [this.#own, ttlMs, this.#memoryKey, options.memory]);
     return options.forDestroy === true
       ? this.#write('claimForDestroy', sandboxId, [this.#del, ttlMs, this.#own])
       : this.#write('claim', sandboxId, [this.#own, ttlMs]);
@@ -159,6 +169,11 @@ class PostgresOwnershipStore implements OwnershipStore {
     return decodeOwnership(text)?.owner ?? text;
   }
 
+  async memory(): Promise<string> {
+    const { rows } = await this.#asked('memory', [this.#memoryKey, this.#options.surroundings.random.uuid()]);
+    return String(rows[0]?.value);
+  }
+
   close(): Promise<void> {
     this.#closing ??= endWithin(
       END_MS,
@@ -169,7 +184,7 @@ class PostgresOwnershipStore implements OwnershipStore {
   }
 
   async #write(
-    name: 'take' | 'claim' | 'claimForDestroy',
+    name: 'take' | 'claim' | 'claimWithin' | 'claimForDestroy',
     sandboxId: string,
     values: readonly unknown[],
   ): Promise<boolean> {
@@ -241,6 +256,11 @@ class PostgresOwnershipStore implements OwnershipStore {
       // After an error of any kind a new connection is the surest state.
       client.release(broken);
     }
+  }
+
+  /** No sandbox's key: those have a colon after the prefix. */
+  get #memoryKey(): string {
+    return `${this.#options.keyPrefix}.memory`;
   }
 
   #key(sandboxId: string): string {

@@ -1,4 +1,4 @@
-import { type OwnershipStore, ReindeerError, type Surroundings } from '@reindeer/protocol';
+import { type ClaimOptions, type OwnershipStore, ReindeerError, type Surroundings } from '@reindeer/protocol';
 import type { Meters } from './meters.ts';
 import type { SandboxTable } from './table.ts';
 
@@ -57,7 +57,7 @@ export class Claims {
   async claimForDestroy(id: string): Promise<'granted' | 'refused' | 'unknown'> {
     for (let tries = 0; tries < CLAIM_TRIES; tries += 1) {
       const asked = this.#table.now;
-      const claim = await this.#claim(id, true);
+      const claim = await this.#claim(id, { forDestroy: true });
       if (claim !== 'granted' || this.#table.now - asked < this.#ttlMs / 2) return claim;
     }
     return 'unknown';
@@ -73,15 +73,21 @@ export class Claims {
     }
   }
 
-  /** May this instance adopt it? A store that cannot tell counts as no. */
-  async claimToAdopt(id: string): Promise<boolean> {
-    return (await this.#claim(id, false)) === 'granted';
+  /**
+   * May this instance adopt it? A store that cannot tell counts as no.
+   *
+   * @param memory the memory of the store in which it was seen without an owner; null = the store never forgets, or sees nobody else
+   */
+  async claimToAdopt(id: string, memory: string | null): Promise<boolean> {
+    return (await this.#claim(id, { forDestroy: false, ...(memory === null ? {} : { memory }) })) === 'granted';
   }
 
   /** Who owns a container that is not ours? `unknown` defers an adoption (SB-56). */
-  async seen(id: string): Promise<'owned' | 'free' | 'unknown'> {
+  async seen(id: string): Promise<{ readonly owned: boolean; readonly memory: string | null } | 'unknown'> {
     try {
-      return (await this.#store.owner(id)) === null ? 'free' : 'owned';
+      if ((await this.#store.owner(id)) !== null) return { owned: true, memory: null };
+      // Asked after the owner: what was forgotten before that answer is noticed.
+      return { owned: false, memory: (await this.#store.memory?.()) ?? null };
     } catch (error) {
       this.#cannotTell('owner', id, error);
       return 'unknown';
@@ -105,9 +111,9 @@ export class Claims {
     }
   }
 
-  async #claim(id: string, forDestroy: boolean): Promise<'granted' | 'refused' | 'unknown'> {
+  async #claim(id: string, options: ClaimOptions): Promise<'granted' | 'refused' | 'unknown'> {
     try {
-      if (await this.#store.claim(id, { forDestroy })) return 'granted';
+      if (await this.#store.claim(id, options)) return 'granted';
       this.#meters.refusedClaims += 1;
       return 'refused';
     } catch (error) {

@@ -117,6 +117,7 @@ export class Maintenance {
     if (state.reserved || state.creating) return;
     if (state.phase === 'warm' && state.info !== null) return this.#release(state.info, info);
     if (state.phase !== 'absent') return;
+    let memory: string | null = null;
     if (claims.seesPeers) {
       const seen = await claims.seen(id);
       if (seen === 'unknown') {
@@ -124,11 +125,12 @@ export class Maintenance {
         table.apply(id, { type: 'vanished' });
         return;
       }
-      table.apply(id, { type: 'seen', info, owned: seen === 'owned', now: table.now });
+      memory = seen.memory;
+      table.apply(id, { type: 'seen', info, owned: seen.owned, now: table.now, memory });
       // A living owner publishes again within one renewal interval, which is shorter than the grace (SB-52).
       if (!graceElapsed(table.state(id), table.now, graceMs(settings))) return;
     }
-    if (!(await claims.claimToAdopt(id))) return;
+    if (!(await claims.claimToAdopt(id, memory))) return;
     const adopted = table.apply(id, { type: 'adopt', info, now: table.now, epoch: table.nextEpoch() });
     if (adopted.outcome !== 'changed') return;
     this.#core.meters.adopted += 1;

@@ -48,6 +48,7 @@ const replaced = (store: OwnershipStore, part: Partial<OwnershipStore>): Ownersh
   renew: (id) => store.renew(id),
   release: (id) => store.release(id),
   owner: (id) => store.owner(id),
+  memory: async () => (await store.memory?.()) ?? '',
   close: () => store.close(),
   ...part,
 });
@@ -522,9 +523,20 @@ const MACHINE_MUTANTS: readonly SandboxMutant[] = [
           ...state,
           unownedSince: state.unownedSince ?? event.now,
           unowned: event.info,
+          unownedIn: event.memory,
         },
       };
     },
+  },
+  {
+    name: 'forgotten-is-not-noticed',
+    breaks: 'S9',
+    races: '42, 44',
+    near: (parts) =>
+      withOwnership(parts, (store) => ({
+        memory: async () => 'always the same',
+        claim: (id, options) => store.claim(id, { forDestroy: options?.forDestroy === true }),
+      })),
   },
   {
     name: 'adoption-expires-at-once',

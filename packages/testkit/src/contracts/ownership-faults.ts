@@ -26,6 +26,9 @@ function troubled(store: OwnershipStore, trouble: Trouble): OwnershipStore {
     renew: (id) => through('renew', () => store.renew(id)),
     release: (id) => through('release', () => store.release(id)),
     owner: (id) => through('owner', () => store.owner(id)),
+    ...(store.memory === undefined
+      ? {}
+      : { memory: () => through('memory', () => store.memory?.() ?? Promise.resolve('')) }),
     close: () => store.close(),
   };
 }

@@ -16,6 +16,8 @@ export interface OwnershipScene {
   readonly ttlMs: number;
   /** Lets time pass for the store, without waiting for it. */
   pass(milliseconds: number): Promise<void>;
+  /** The store loses everything at once, as by a flush; left out for one that never does. */
+  forget?(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -214,6 +216,30 @@ export function ownershipStoreContract(
         }
       }
     });
+
+    test(
+      'a store that forgets says so, and adopts nothing on the word of before',
+      verifies('SB-52', 'SB-53'),
+      async (context) => {
+        const { a, b, forget } = await scene();
+        if (forget === undefined) return context.skip('this store never forgets');
+        const memory = (await a.memory?.()) ?? '';
+        expect([await a.memory?.(), await b.memory?.()]).toEqual([memory, memory]);
+        expect(await b.claim('x', { memory: 'another' })).toBe(false);
+        expect(await a.owner('x')).toBeNull();
+        expect(await b.claim('x', { memory })).toBe(true);
+        expect([await a.claim('x', { memory }), await a.owner('x'), await b.claim('x', { memory })]).toEqual([
+          false,
+          'b',
+          true,
+        ]);
+        await forget();
+        expect(await a.claim('x', { memory })).toBe(false);
+        const next = await a.memory?.();
+        expect([next === memory, await b.memory?.()]).toEqual([false, next]);
+        expect([await a.claim('x', { memory }), await a.claim('x', { memory: next ?? '' })]).toEqual([false, true]);
+      },
+    );
 
     if (breakStore !== undefined)
       test('a store out of reach says so, and never "no"', verifies('SO-16'), async () => {

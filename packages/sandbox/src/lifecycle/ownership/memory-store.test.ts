@@ -9,7 +9,8 @@ const scene = async () => {
   const leases = new MemoryLeases(clock, TTL_MS);
   const store = (ownerId: string) => new MemoryOwnershipStore({ ownerId, clock, ttlMs: TTL_MS, leases });
   const pass = async (ms: number) => clock.skip(ms);
-  return { a: store('a'), b: store('b'), ttlMs: TTL_MS, pass, close: async () => {} };
+  const forget = async () => leases.clear();
+  return { a: store('a'), b: store('b'), ttlMs: TTL_MS, pass, forget, close: async () => {} };
 };
 ownershipStoreContract('memory', scene);
 ownershipFaultContract('memory', scene);

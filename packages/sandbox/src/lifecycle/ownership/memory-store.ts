@@ -1,4 +1,5 @@
 import {
+  type ClaimOptions,
   type Clock,
   type OwnershipOperation,
   type OwnershipRenewal,
@@ -23,6 +24,7 @@ export class MemoryLeases {
   readonly #clock: Clock;
   readonly #ttlMs: number;
   #sweepAt = SWEEP_EVERY;
+  #forgotten = 0;
 
   /** @param ttlMs time to live of a lease in milliseconds */
   constructor(clock: Clock, ttlMs: number) {
@@ -53,6 +55,12 @@ export class MemoryLeases {
   /** Forgets everything, as a server does that restarts without a copy on disk. */
   clear(): void {
     this.#leases.clear();
+    this.#forgotten += 1;
+  }
+
+  /** Another name after each `clear`. */
+  get memory(): string {
+    return String(this.#forgotten);
   }
 
   get size(): number {
@@ -89,7 +97,8 @@ export class MemoryOwnershipStore implements OwnershipStore {
     return this.#leases.step(sandboxId, 'take', this.ownerId).answer === true;
   }
 
-  async claim(sandboxId: string, options: { readonly forDestroy?: boolean } = {}): Promise<boolean> {
+  async claim(sandboxId: string, options: ClaimOptions = {}): Promise<boolean> {
+    if (options.memory !== undefined && options.memory !== this.#leases.memory) return false;
     const operation = options.forDestroy === true ? 'claim-for-destroy' : 'claim';
     return this.#leases.step(sandboxId, operation, this.ownerId).answer === true;
   }
@@ -105,6 +114,10 @@ export class MemoryOwnershipStore implements OwnershipStore {
 
   async owner(sandboxId: string): Promise<string | null> {
     return this.#leases.value(sandboxId)?.owner ?? null;
+  }
+
+  async memory(): Promise<string> {
+    return this.#leases.memory;
   }
 
   async close(): Promise<void> {}

@@ -65,6 +65,7 @@ else
             else await admin.pExpire(key, left);
           }
         },
+        forget: async () => void (await admin.flushAll()),
         close: async () => {
           await Promise.all([a.close(), b.close()]);
           if (admin.isReady) await admin.close();
@@ -87,6 +88,7 @@ else
         () => a.renew('x'),
         () => a.release('x'),
         () => a.owner('x'),
+        async () => a.memory?.(),
       ])
         await expect(call()).rejects.toMatchObject({
           name: 'ReindeerError',

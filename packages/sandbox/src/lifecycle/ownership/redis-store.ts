@@ -1,4 +1,5 @@
 import {
+  type ClaimOptions,
   decodeOwnership,
   encodeOwnership,
   type OwnershipRenewal,
@@ -26,7 +27,16 @@ const MAX_RECONNECT_MS = 2_000;
 /*
  * One script per operation: look and write are one step on the server (SO-22). KEYS[1] is the lease; ARGV: `own:<me>`, `del:<me>`,
  * time to live in milliseconds. The rules are those of `reduceOwnership`; the contract suite compares the two.
+ *
+ * What the server remembers since is named by a key that goes when everything goes, and by the life of the server: one that starts again with
+ * an older copy has the key and lacks the leases that came after the copy. A server that does not tell its life is named by the key alone.
  */
+const MEMORY = `local function memory(key)
+  local info = redis.pcall('INFO', 'server')
+  local life = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or ''
+  return (redis.call('GET', key) or '') .. '@' .. life
+end
+`;
 const SCRIPTS = {
   take: `local v = redis.call('GET', KEYS[1])
 if v and string.sub(v, 1, 4) == 'del:' then return 0 end
@@ -40,6 +50,13 @@ return 1`,
 if v and v ~= ARGV[1] and v ~= ARGV[2] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return 1`,
+  claimWithin: `${MEMORY}if memory(KEYS[2]) ~= ARGV[4] then return 0 end
+local v = redis.call('GET', KEYS[1])
+if v and v ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
+return 1`,
+  memory: `${MEMORY}redis.call('SET', KEYS[1], ARGV[4], 'NX')
+return memory(KEYS[1])`,
   renew: `local v = redis.call('GET', KEYS[1])
 if not v then return 0 end
 if v ~= ARGV[1] then return 2 end
@@ -136,7 +153,11 @@ class RedisOwnershipStore implements OwnershipStore {
     return (await this.#run(SCRIPTS.take, sandboxId)) === 1;
   }
 
-  async claim(sandboxId: string, options: { readonly forDestroy?: boolean } = {}): Promise<boolean> {
+  async claim(sandboxId: string, options: ClaimOptions = {}): Promise<boolean> {
+    if (options.forDestroy !== true && options.memory !== undefined)
+      return (
+        Number(await this.#eval(SCRIPTS.claimWithin, [this.#key(sandboxId), this.#memoryKey], options.memory)) === 1
+      );
     return (await this.#run(options.forDestroy === true ? SCRIPTS.claimForDestroy : SCRIPTS.claim, sandboxId)) === 1;
   }
 
@@ -154,6 +175,10 @@ class RedisOwnershipStore implements OwnershipStore {
     if (text === null) return null;
     // A foreign value is somebody's, whoever that is: nothing may be adopted over it.
     return decodeOwnership(String(text))?.owner ?? String(text);
+  }
+
+  async memory(): Promise<string> {
+    return String(await this.#eval(SCRIPTS.memory, [this.#memoryKey], this.#options.surroundings.random.uuid()));
   }
 
   close(): Promise<void> {
@@ -189,10 +214,11 @@ class RedisOwnershipStore implements OwnershipStore {
   }
 
   async #run(script: string, sandboxId: string): Promise<number> {
-    const answer = await this.#asked(() =>
-      this.#client.eval(script, { keys: [this.#key(sandboxId)], arguments: [...this.#values] }),
-    );
-    return Number(answer);
+    return Number(await this.#eval(script, [this.#key(sandboxId)]));
+  }
+
+  #eval(script: string, keys: string[], ...more: readonly string[]): Promise<unknown> {
+    return this.#asked(() => this.#client.eval(script, { keys, arguments: [...this.#values, ...more] }));
   }
 
   /** No error of the driver leaves this file, and none becomes a "no" (SO-16). */
@@ -203,6 +229,11 @@ class RedisOwnershipStore implements OwnershipStore {
     } catch (cause) {
       throw unavailable('did not answer', cause);
     }
+  }
+
+  /** No sandbox's key: those have a colon after the prefix. */
+  get #memoryKey(): string {
+    return `${this.#options.keyPrefix}.memory`;
   }
 
   #key(sandboxId: string): string {

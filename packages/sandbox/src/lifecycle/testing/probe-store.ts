@@ -34,6 +34,10 @@ export function probeStore(inner: OwnershipStore, file: string, blocking: boolea
       await touch();
       return inner.owner(id);
     },
+    memory: async () => {
+      await touch();
+      return (await inner.memory?.()) ?? '';
+    },
     close: () => inner.close(),
   };
 }

@@ -171,7 +171,7 @@ export function sandboxAdoptionContract(factory: SandboxLifecycleFactory): void 
       clock.skip(TTL_MS + 1);
       b.store.break(STORE_DOWN, 'claim');
       await b.provider.reconcile();
-      expect(b.store.of('claim')).toEqual([[id, { forDestroy: false }]]);
+      expect(b.store.of('claim')).toMatchObject([[id, { forDestroy: false }]]);
       expect(b.phase(id)).toBeNull();
       expect(engine.stopped).toEqual([]);
       b.store.heal();
@@ -224,6 +224,42 @@ export function sandboxAdoptionContract(factory: SandboxLifecycleFactory): void 
         clock.skip(1);
         await b.provider.reconcile();
         expect(b.phase(id)).toBe('warm');
+      },
+    );
+
+    test(
+      'an owner that comes and is forgotten between two looks has a whole grace to show itself again',
+      verifies('SB-52', 'SB-53'),
+      async () => {
+        const { clock, engine, id, instance, owner, ownership } = scene();
+        const [a, b] = [instance('a'), instance('b')];
+        engine.run(id);
+        await b.provider.reconcile();
+        clock.skip(TTL_MS - 1);
+        await b.provider.reconcile();
+        // The orphan is used again, and the store forgets that before anybody has looked.
+        const sandbox = await a.acquire();
+        ownership.clear();
+        clock.skip(1);
+        await b.provider.reconcile();
+        expect([b.phase(id), await owner(id)]).toEqual([null, null]);
+        clock.skip(CONTRACT_SETTINGS.renewalIntervalMs - 1);
+        await a.provider.renew();
+        expect(a.provider.get(id)).toBe(sandbox);
+        // The same while the claim is on its way: what was seen counts in the memory in which it was seen only.
+        ownership.clear();
+        await b.provider.reconcile();
+        clock.skip(TTL_MS);
+        const claim = b.store.hold('claim', 'before');
+        const looking = b.provider.reconcile();
+        await claim.reached;
+        await a.provider.renew();
+        ownership.clear();
+        claim.open();
+        await looking;
+        expect([b.phase(id), await owner(id)]).toEqual([null, null]);
+        await a.provider.renew();
+        expect([a.provider.get(id), await owner(id), engine.stopped]).toEqual([sandbox, 'a', []]);
       },
     );
 
