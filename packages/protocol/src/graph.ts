@@ -88,6 +88,11 @@ export interface AttemptContext {
    * rejects only when the run has to stop. Absent where nobody compares.
    */
   touchFiles?(): Promise<void>;
+  /**
+   * Files in outputs that the run changed although it presented none of them: it would end as not delivered. Empty = nothing is missing, or
+   * that cannot be told. Absent where nobody asks for it.
+   */
+  undelivered?(): Promise<readonly string[]>;
   /** Which node produced the writes of a task; called by a node before it returns, so that `update` facts name it. */
   nameTask(taskId: string, node: string): void;
   /** Adds to the run's counters. */

@@ -54,6 +54,7 @@ describe('the chain', () => {
         'guardrail',
         'bash-audit',
         'read-before-write',
+        'delivery',
         'todos',
         'title',
         'goal',

@@ -28,6 +28,7 @@ import { type DeferredTools, deferTools, type ToolSearchSettings } from '../mcp/
 import type { McpCatalog } from '../mcp/servers.ts';
 import { approvalMiddleware } from '../middleware/approval.ts';
 import { clarificationMiddleware } from '../middleware/clarification.ts';
+import { deliveryMiddleware } from '../middleware/delivery.ts';
 import { DEFAULT_LLM_CALL, type LlmCallSettings } from '../middleware/llm-errors.ts';
 import { memoryCaptureMiddleware } from '../middleware/memory-capture.ts';
 import { checkOrder } from '../middleware/order.ts';
@@ -437,6 +438,7 @@ export function leadChain(
     ...guards.calls,
     ...more,
     ...(options.middleware ?? []),
+    deliveryMiddleware(),
     todosMiddleware(),
     ...(options.capture === undefined
       ? []

@@ -8,6 +8,7 @@ import { APPROVAL } from './approval.ts';
 import { BASH_AUDIT } from './bash-audit.ts';
 import { CLARIFICATION } from './clarification.ts';
 import { COALESCING } from './coalescing.ts';
+import { DELIVERY } from './delivery.ts';
 import { SAFETY_FINISH } from './finish-reason.ts';
 import { GUARDRAIL } from './guardrail.ts';
 import { INPUT_SANITIZING } from './input-sanitizing.ts';
@@ -123,6 +124,8 @@ export const ORDER_RULES: readonly OrderRule[] = [
   },
   { before: LOOP_DETECTION, after: SAFETY_FINISH, reason: 'safety must see the answer as the model gave it' },
   { before: TERMINAL_RESPONSE, after: SAFETY_FINISH, reason: 'a filtered answer is explained, not asked for again' },
+  { before: DELIVERY, after: TODOS, reason: 'files are asked for when the plan is done' },
+  { before: DELIVERY, after: TERMINAL_RESPONSE, reason: 'an empty answer is no end that could be asked about' },
   { before: TODOS, after: LOOP_DETECTION, reason: 'a turn that was stopped is not reminded of its plan' },
   { before: TODOS, after: TOKEN_BUDGET, reason: 'a turn that was stopped is not reminded of its plan' },
   ...[DYNAMIC_CONTEXT, DURABLE_CONTEXT, SUMMARIZATION, UPLOADS, TODOS, SKILL_ACTIVATION, TERMINAL_RESPONSE].map(

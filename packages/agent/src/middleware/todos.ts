@@ -66,7 +66,7 @@ const writes = (messages: readonly BaseMessage[]): boolean =>
   messages.some((message) => isAi(message) && (message.tool_calls ?? []).some((call) => call.name === TODOS_TOOL));
 
 /** An answer without a sign of a call in any form: structured, unreadable, raw, or announced by the finish reason. */
-function isFinal(message: BaseMessage | undefined): message is AIMessage {
+export function isFinal(message: BaseMessage | undefined): message is AIMessage {
   if (!isAi(message)) return false;
   const calls = (message.tool_calls ?? []).length + (message.invalid_tool_calls ?? []).length;
   const { tool_calls: raw, function_call: legacy } = message.additional_kwargs;

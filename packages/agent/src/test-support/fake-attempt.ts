@@ -113,7 +113,14 @@ export interface RecordedEvent {
 
 /** An attempt whose durable parts are maps. Begin and finish behave as the port says. */
 export function recordedAttempt(
-  options: { run?: Run; attempt?: number; rows?: JournalRows; events?: RecordedEvent[]; fenced?: boolean } = {},
+  options: {
+    run?: Run;
+    attempt?: number;
+    rows?: JournalRows;
+    events?: RecordedEvent[];
+    fenced?: boolean;
+    undelivered?: () => Promise<readonly string[]>;
+  } = {},
 ): RecordedAttempt {
   const run = options.run ?? testRun();
   const attempt = options.attempt ?? 1;
@@ -204,6 +211,7 @@ export function recordedAttempt(
         }),
         run.usage,
       ),
+    ...(options.undelivered === undefined ? {} : { undelivered: options.undelivered }),
     stopReason: (reason) => void recorded.stopReasons.push(reason),
     fail: (message) => void recorded.failures.push(message),
   };

@@ -113,6 +113,10 @@ export class Attempt implements AttemptContext {
     await this.files?.touch();
   }
 
+  async undelivered(): Promise<readonly string[]> {
+    return (await this.files?.undelivered()) ?? [];
+  }
+
   stopReason(reason: string): void {
     this.#stopReason ??= reason;
   }

@@ -123,6 +123,32 @@ describe('what a run delivered', () => {
     expect(receipt?.presented_paths).toEqual(present.map((path) => path.replace(/\/$/, '')));
   });
 
+  test(
+    'a run can ask before its end what it has not presented, and no more once it has',
+    verifies('FILE-4b'),
+    async () => {
+      const files = new FakeFiles();
+      const seen: (readonly string[] | undefined)[] = [];
+      const shows = presenting(files, [`${OUT}a.md`, '/mnt/user-data/workspace/b.md'], [`${OUT}a.md`]);
+      const script: Script = {
+        ...shows,
+        async model(messages, context) {
+          const answer = await shows.model(messages, context);
+          seen.push(await context.undelivered?.());
+          return answer;
+        },
+      };
+      const w = world({ script, workspaces: files });
+      expect((await w.ended(await w.admitted())).status).toBe('success');
+      expect(seen).toEqual([[`${OUT}a.md`], []]);
+      seen.length = 0;
+      files.names.length = 0;
+      const off = world({ script, workspaces: files, settings: { requirePresented: false } });
+      await off.ended(await off.admitted());
+      expect(seen).toEqual([[], []]);
+    },
+  );
+
   test('a switch turns the verdict off and keeps the receipt', verifies('FILE-4b'), async () => {
     const files = new FakeFiles();
     const w = world({
@@ -177,9 +203,11 @@ describe('what a run delivered', () => {
       const first = world({ clock, workspaces: files, script: { model: () => ({ text: 'never asked' }) } });
       const database = new MemoryDatabase(first.surroundings.random);
       let attempts = 0;
+      let missing: readonly string[] | undefined;
       const script: Script = {
         async model(_messages, context) {
           attempts += 1;
+          if (attempts === 2) missing = await context.undelivered?.();
           await context.touchFiles?.();
           if (attempts === 1) {
             files.names.push(`${OUT}early.md`);
@@ -205,6 +233,7 @@ describe('what a run delivered', () => {
       const end = await peer.ended(run);
       expect(end).toMatchObject({ status: 'error', attempt: 2 });
       expect(files.looks).toBe(1);
+      expect(missing).toEqual([`${OUT}early.md`]);
       expect(await receiptsOf(peer, run)).toMatchObject([{ produced_paths: [`${OUT}early.md`], satisfied: false }]);
       const changes = (await factsOf(peer, run)).filter(({ body }) => body.kind === 'workspace-changes');
       expect(changes).toHaveLength(1);

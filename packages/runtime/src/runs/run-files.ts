@@ -39,6 +39,25 @@ export class RunFiles {
     if (this.#local.fenced) this.#local.signal.throwIfAborted();
   }
 
+  /** What would be missing if the run ended now; a look that fails misses nothing. */
+  async undelivered(): Promise<readonly string[]> {
+    const { settings, surroundings } = this.#parts;
+    const { userId, threadId, runId, attempt } = this.#run;
+    if (!settings.requirePresented) return [];
+    try {
+      const before = (await this.#noted) ?? (attempt > 1 ? await notedBefore(this.#parts, this.#run) : undefined);
+      if (before === undefined || before === null) return [];
+      const changes = await inTime(surroundings.clock, this.#watch.changes({ userId, threadId }, before));
+      const produced = producedBy(changes);
+      if (produced.length === 0) return [];
+      const { presented } = await traces(this.#parts, this.#run);
+      return deliveryReceipt({ produced, presented, verified: true }).satisfied ? [] : produced;
+    } catch (error) {
+      surroundings.logger.warn('what a run has not presented could not be told', { runId, error: String(error) });
+      return [];
+    }
+  }
+
   /** undefined = this attempt touched nothing; null = it could not be noted. */
   before(): Promise<Json | null> | undefined {
     return this.#noted ?? undefined;
@@ -106,9 +125,7 @@ export async function deliveryOf(
     if (before === null) return parts.graphs.get(run.assistantId)?.internal === true ? NOTHING : failed;
     const changes = await inTime(surroundings.clock, workspaces.changes({ userId, threadId }, before));
     const { presented, asks } = await traces(parts, run);
-    const produced = changes.files
-      .filter(({ path, status }) => path.startsWith(OUTPUTS) && (status === 'created' || status === 'modified'))
-      .map(({ path }) => path);
+    const produced = producedBy(changes);
     const stored = changes.files.length === 0 || (await store(parts, local, run, changes));
     return { receipt: deliveryReceipt({ produced, presented, verified: true }), lost: !stored, asks };
   } catch (error) {
@@ -116,6 +133,11 @@ export async function deliveryOf(
     return failed;
   }
 }
+
+const producedBy = ({ files }: WorkspaceChanges): string[] =>
+  files
+    .filter(({ path, status }) => path.startsWith(OUTPUTS) && (status === 'created' || status === 'modified'))
+    .map(({ path }) => path);
 
 async function store(parts: Parts, local: LocalRun, run: Run, changes: WorkspaceChanges): Promise<boolean> {
   const { stores, surroundings, settings } = parts;

@@ -242,7 +242,11 @@ export const KEYS: Readonly<Record<string, KeyNote>> = {
   'memory.backend_config.watermark_max_keys': ['4096'],
 
   'workspace_changes.enabled': ['true', OURS],
-  'workspace_changes.require_presented': ['true', OURS, 'work that nobody was shown is not delivered'],
+  'workspace_changes.require_presented': [
+    'true',
+    OURS,
+    'a run that changed outputs and presented nothing ends as an error, as there; here its agent is told so once before, and false turns both off',
+  ],
   'title.enabled': ['true'],
   'title.max_words': ['6'],
   'title.max_chars': ['60'],
