@@ -274,6 +274,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
             executor: agents.batches.executor({ runs: runtime.runs, threads: runtime.threads }),
             files: (thread) => provider.files(thread),
             runs: runtime.runs,
+            threads: runtime.threads,
             assistantId: [...agents.graphs.keys()][0] ?? '',
             types: agents.batches.types,
           },

@@ -107,6 +107,15 @@ export interface ClaimedItem {
   readonly attempt: number;
 }
 
+/**
+ * Items have threads and runs of their own, which belong to the batch and not to its user: no listing shows them, no client reaches them.
+ * Stores know these names too: they find what a batch left behind by them.
+ */
+export const itemUser = (batchId: string): string => `${ITEM_USERS}${batchId}`;
+export const itemThread = (batchId: string, position: number): string => `${batchId}-${position}`;
+/** What the names of all such users begin with. */
+export const ITEM_USERS = 'batch_';
+
 export interface NewBatch {
   readonly batchId: string;
   readonly userId: string;
@@ -268,6 +277,15 @@ export interface BatchStore {
   }): Promise<readonly EndedBatch[]>;
   /** The report is done. False: a retry reopened the batch, or another one reports. */
   reported(input: { readonly batchId: string; readonly owner: string; readonly ends: number }): Promise<boolean>;
+  /**
+   * Threads of items that nobody needs any more, since their item is over or went with its batch, and that nothing has touched since `before`
+   * (wall-clock milliseconds). By id, those after `after`.
+   */
+  leftThreads(input: {
+    readonly before: number;
+    readonly after: string;
+    readonly limit: number;
+  }): Promise<readonly { readonly threadId: string; readonly userId: string }[]>;
   /** The agent has read of the end: nobody needs to tell it. */
   told(input: { readonly batchId: string; readonly ends: number }): Promise<void>;
 }

@@ -4,6 +4,8 @@ import {
   type BatchUsage,
   type ItemResult,
   type ItemWork,
+  itemThread,
+  itemUser,
   type JsonObject,
   NO_BATCH_USAGE,
   type PreparedItem,
@@ -17,7 +19,7 @@ import { PINNED, toMessage } from '../loop/messages.ts';
 import { outcomeOf } from '../subagents/outcome.ts';
 import type { SubagentType } from '../subagents/settings.ts';
 import type { Subagents } from '../subagents/subagents.ts';
-import { ITEM_AGENT, ITEM_OPTIONS, type ItemOptions, itemThread, itemUser } from './names.ts';
+import { ITEM_AGENT, ITEM_OPTIONS, type ItemOptions } from './names.ts';
 import { checkAnswer, schemaRequest } from './result-schema.ts';
 
 export interface ItemExecutorParts {

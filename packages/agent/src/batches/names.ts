@@ -1,10 +1,6 @@
 /** The graph that does one item of a batch. Internal: no client can ask for it. */
 export const ITEM_AGENT = 'batch_item';
 
-/** Items have threads and runs of their own, which belong to the batch and not to its user: no listing shows them, no client reaches them. */
-export const itemUser = (batchId: string): string => `batch_${batchId}`;
-export const itemThread = (batchId: string, position: number): string => `${batchId}-${position}`;
-
 /** Options of the run of an item, under one key of its context. */
 export const ITEM_OPTIONS = 'batch_item';
 

@@ -51,6 +51,23 @@ const forget = defineStatement((db, p: { batchId: string; ends: number }) =>
   db.updateTable('batches').set({ notify: 0 }).where('batch_id', '=', p.batchId).where('ends', '=', p.ends),
 );
 
+/** The first condition is that of a partial index, word for word. The id of an item's thread is its own, with another sign in it. */
+const leftThreads = defineStatement((db, p: Input<'leftThreads'>) =>
+  db
+    .selectFrom('threads')
+    .select(['thread_id', 'user_id'])
+    .where(sql<boolean>`substr(user_id, 1, 6) = 'batch_'`)
+    .where('thread_id', '>', p.after)
+    .where('updated_at', '<=', p.before)
+    .where(
+      sql<boolean>`not exists (select 1 from batch_items i
+        where i.item_id = substr(threads.user_id, 7) || '.' || substr(threads.thread_id, length(threads.user_id) - 4)
+        and i.status in ('pending', 'queued', 'leased', 'running'))`,
+    )
+    .orderBy('thread_id')
+    .limit(p.limit),
+);
+
 const deletions = [
   defineStatement((db, p: { threadId: string }) =>
     db
@@ -107,6 +124,9 @@ export const batchScripts = {
     'batches.reported',
     'write',
     async (tx, input: Input<'reported'>) => (await tx.run(done, input)) === 1,
+  ),
+  'batches.leftThreads': defineScript('batches.leftThreads', 'read', async (tx, input: Input<'leftThreads'>) =>
+    (await tx.all(leftThreads, input)).map((row) => ({ threadId: row.thread_id, userId: row.user_id })),
   ),
   'batches.told': defineScript('batches.told', 'write', async (tx, input: Input<'told'>): Promise<void> => {
     await tx.run(forget, input);

@@ -33,6 +33,7 @@ export function batchStore(call: Call, first: Call): BatchStore {
     retryItem: (input) => call('batches.retryItem', input),
     claimEnded: (input) => call('batches.claimEnded', input),
     reported: (input) => call('batches.reported', input),
+    leftThreads: (input) => call('batches.leftThreads', input),
     told: (input) => call('batches.told', input),
   };
 }

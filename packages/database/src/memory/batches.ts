@@ -9,6 +9,7 @@ import {
   type BatchItemStatus,
   type BatchStore,
   type ClaimedItem,
+  ITEM_USERS,
   type ItemEvent,
   type ItemLease,
   type ItemState,
@@ -358,6 +359,19 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
         row.reporter = null;
         return true;
       }),
+    leftThreads: ({ before, after, limit }) =>
+      transact(() =>
+        [...database.threads.values()]
+          .filter(({ threadId, userId, updatedAt }) => {
+            if (!userId.startsWith(ITEM_USERS) || threadId <= after || updatedAt > before) return false;
+            const batchId = userId.slice(ITEM_USERS.length);
+            const item = batchItems.get(`${batchId}.${threadId.slice(batchId.length + 1)}`);
+            return item === undefined || isItemOver(item.state.status);
+          })
+          .sort((a, b) => (a.threadId < b.threadId ? -1 : 1))
+          .slice(0, limit)
+          .map(({ threadId, userId }) => ({ threadId, userId })),
+      ),
     told: ({ batchId, ends }) =>
       transact(() => {
         const row = batches.get(batchId);

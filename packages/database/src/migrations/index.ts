@@ -6,10 +6,19 @@ import { checkpointOrder } from './0003-checkpoint-order.ts';
 import { batches } from './0004-batches.ts';
 import { memory } from './0005-memory.ts';
 import { feedback } from './0006-feedback.ts';
+import { itemThreads } from './0007-item-threads.ts';
 import { type Migration, TYPES } from './types.ts';
 
 /** In order of version. */
-export const MIGRATIONS: readonly Migration[] = [foundation, checkpoints, checkpointOrder, batches, memory, feedback];
+export const MIGRATIONS: readonly Migration[] = [
+  foundation,
+  checkpoints,
+  checkpointOrder,
+  batches,
+  memory,
+  feedback,
+  itemThreads,
+];
 
 /** The format that this program writes. */
 export const FORMAT_VERSION = Math.max(...MIGRATIONS.map((migration) => migration.version));

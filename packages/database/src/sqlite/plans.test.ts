@@ -191,6 +191,7 @@ test('no statement of a call reads a whole table', async () => {
   for (const { lease } of last.items) await call(scripts['batches.finish'], { items: [{ lease, ...failure }] });
   await call(scripts['batches.cancel'], { ...batch, now: 60 });
   await call(scripts['batches.claimEnded'], { owner: 'o', leaseMs: 10, limit: 5, now: 61 });
+  await call(scripts['batches.leftThreads'], { before: 61, after: '', limit: 5 });
   await call(scripts['batches.told'], { batchId: 'batch', ends: 1 });
   await call(scripts['batches.reported'], { batchId: 'batch', owner: 'o', ends: 1 });
   const memories = { userId: 'user', agent: '_default' };

@@ -179,7 +179,11 @@ export class ItemAttempt {
           };
     await probe.at('batch.before-finish', { itemId: lease.itemId });
     const status = await this.#write(() => store.finish({ ...ending, ...shared, now: clock.now() }));
-    if (status == null) return { kind: 'left' } as const;
+    if (status == null) {
+      // With its whole batch it ended already, and its child has ended too: nobody else will take what is left of it.
+      if (this.#scope.loss === 'cancelled') await prepared?.forget();
+      return { kind: 'left' } as const;
+    }
     await prepared?.forget();
     return { kind: 'finished', status } as const;
   }

@@ -9,12 +9,14 @@ import type {
   RunService,
   SubmitBatch,
   Surroundings,
+  ThreadService,
 } from '@reindeer/protocol';
 import { isBatchOver, newId, ReindeerError } from '@reindeer/protocol';
 import { Bell, settledWithin } from '../common/waiting.ts';
 import { BatchReporter } from './report.ts';
 import { type FilesOf, ResultKeeper } from './results.ts';
 import { type BatchSettings, DEFAULT_BATCH_SETTINGS } from './settings.ts';
+import { ItemThreadSweeper } from './sweeper.ts';
 import { BatchWorker } from './worker.ts';
 
 export interface BatchParts {
@@ -27,6 +29,8 @@ export interface BatchParts {
     readonly executor: BatchExecutor;
     readonly files: FilesOf | null;
     readonly runs: Pick<RunService, 'create'>;
+    /** Absent = items have no threads of their own. */
+    readonly threads?: Pick<ThreadService, 'delete'>;
     readonly assistantId: string;
     /** Names of the sub-agents that there are; absent = any is taken. */
     readonly types?: readonly string[];
@@ -51,6 +55,7 @@ export class LocalBatchService implements BatchService {
   readonly #surroundings: Surroundings;
   readonly #worker: BatchWorker | null;
   readonly #reporter: BatchReporter | null;
+  readonly #sweeper: ItemThreadSweeper | null;
   readonly #changes = new Bell();
   readonly #types: readonly string[] | null;
   #accepting = true;
@@ -73,6 +78,10 @@ export class LocalBatchService implements BatchService {
           pollMs: settings.pollMs,
         })
       : null;
+    this.#sweeper =
+      works && work.threads !== undefined
+        ? new ItemThreadSweeper({ store, surroundings, threads: work.threads })
+        : null;
     this.#worker = works
       ? new BatchWorker({
           store,
@@ -101,13 +110,15 @@ export class LocalBatchService implements BatchService {
   async start(): Promise<void> {
     await this.#worker?.start();
     this.#reporter?.start();
+    this.#sweeper?.start();
   }
 
   /** See `BatchWorker.stop`. Idempotent. */
   async stop(bounds: { readonly drainMs: number; readonly hardMs: number }): Promise<readonly string[]> {
     this.#accepting = false;
     const left = (await this.#worker?.stop(bounds)) ?? [];
-    await this.#reporter?.stop(Math.min(1_000, bounds.hardMs));
+    const little = Math.min(1_000, bounds.hardMs);
+    await Promise.all([this.#reporter?.stop(little), this.#sweeper?.stop(little)]);
     return left;
   }
 

@@ -97,6 +97,8 @@ describe('seed 004: the service', () => {
       child.ended.resolve(good());
       await flush();
       expect(await s.item()).toMatchObject({ status: 'cancelled', result: null });
+      // Nobody else takes what is left of it.
+      expect(child.forgotten).toBe(true);
       expect(worker.size).toBe(0);
       await Promise.all([worker.stop({ drainMs: 0, hardMs: 0 }), s.clock.advance(1_000)]);
     },

@@ -1,5 +1,5 @@
 import type { BatchItem, BatchStore, ItemLease, ItemState } from '@reindeer/protocol';
-import { NO_BATCH_USAGE, reduceItem } from '@reindeer/protocol';
+import { itemThread, itemUser, NO_BATCH_USAGE, reduceItem } from '@reindeer/protocol';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { faultOnce, retried, withFaults } from '../faults.ts';
 import { seededRandom } from '../random.ts';
@@ -498,6 +498,34 @@ export function batchStoreContract(name: string, open: () => Promise<OpenedStore
       await scene.a.threads.create(thread);
       await create();
       expect(await itemsOf(a)).toMatchObject([{ status: 'pending', attempt: 0 }]);
+    });
+
+    test('threads of items that nobody needs any more are found, whatever became of their batch', async () => {
+      const batch = await create({ count: 4, maxRunning: 2, maxLive: 2 });
+      const made = async (batchId: string, position: number, updatedAt: number) =>
+        scene.a.threads.create({
+          threadId: itemThread(batchId, position),
+          userId: itemUser(batchId),
+          metadata: {},
+          now: updatedAt,
+        });
+      for (const position of [0, 1, 2]) await made(batch.batchId, position, T0);
+      await made('batch-deleted', 12, T0);
+      await made('batch-late', 0, at(20));
+      const left = (part: Partial<Parameters<BatchStore['leftThreads']>[0]> = {}) =>
+        a.leftThreads({ before: at(10), after: '', limit: 10, ...part });
+      const ids = async (...input: Parameters<typeof left>) => (await left(...input)).map(({ threadId }) => threadId);
+      // Waiting and held items need theirs. A thread of a user, whatever it is called, is none of an item.
+      const held = await claimOne(a);
+      await scene.a.threads.create({ ...thread, threadId: 'batch-deleted-13' });
+      expect(await left()).toEqual([{ threadId: 'batch-deleted-12', userId: 'batch_batch-deleted' }]);
+      await a.finish({ lease: held.lease, ...succeeded() });
+      expect(await ids()).toEqual(['batch-deleted-12', itemThread(batch.batchId, 0)]);
+      expect(await ids({ limit: 1 })).toEqual(['batch-deleted-12']);
+      expect(await ids({ after: 'batch-deleted-12' })).toEqual([itemThread(batch.batchId, 0)]);
+      await b.cancel({ ...address, now: at(2) });
+      expect(await ids()).toEqual(['batch-deleted-12', ...[0, 1, 2].map((n) => itemThread(batch.batchId, n))]);
+      expect(await ids({ before: at(20) })).toContain('batch-late-0');
     });
   });
 }
