@@ -11,6 +11,7 @@ import {
 } from '@reindeer/protocol';
 import { z } from 'zod';
 import { runOptions } from '../loop/run-options.ts';
+import { skillNames } from '../profiles/active.ts';
 import type { SubagentType } from '../subagents/settings.ts';
 import { defineTool, failed, type MarkedText, type ToolContext } from '../tools/define.ts';
 import { virtualPath } from '../tools/paths.ts';
@@ -264,7 +265,7 @@ async function itemsFor(args: TaskArguments, context: ToolContext): Promise<read
 
 const OPTIONS_KEPT = ['agent_name', 'model_name', 'model', 'thinking_enabled', 'reasoning_effort'] as const;
 
-/** What the items and the notice at the end take over from the run: its model, and the agent who hears of the end. */
+/** What the items and the notice at the end take over from the run: its model, the agent who hears of the end, and that agent's skills. */
 function specOf(context: ToolContext, schema: JsonObject | undefined): JsonObject {
   const run = runOptions({ configurable: context.configurable, context: context.runContext });
   const kept = Object.fromEntries(
@@ -274,9 +275,11 @@ function specOf(context: ToolContext, schema: JsonObject | undefined): JsonObjec
     }),
   );
   const model = kept.model_name ?? kept.model ?? context.scope.agent?.profile?.model;
+  const skills = skillNames(context.scope.agent);
   return {
     model_name: typeof model === 'string' ? model : null,
     run_context: kept,
+    ...(skills === null ? {} : { skills: [...skills] }),
     ...(schema === undefined ? {} : { result_schema: schema }),
   };
 }

@@ -81,7 +81,8 @@ class ItemRun {
     signal.throwIfAborted();
     // Skills that cannot be loaded fail the attempt before anything of a sub-agent is made (SA-12).
     const { userId, threadId } = batch;
-    this.#skills = await this.#parts.subagents.skillsFor(this.#type, { userId, threadId, signal });
+    const ofAgent = namesOf(batch.spec.skills);
+    this.#skills = await this.#parts.subagents.skillsFor(this.#type, { userId, threadId, signal }, ofAgent);
     const earlier = item.lease.epoch > 1 ? await this.#earlier() : 'none';
     signal.throwIfAborted();
     return {
@@ -290,6 +291,10 @@ const textOf = (value: unknown): string | null => (typeof value === 'string' && 
 
 const objectOf = (value: unknown): JsonObject | null =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : null;
+
+/** The skills of the agent that asked for the batch; null = all there are. */
+const namesOf = (value: unknown): readonly string[] | null =>
+  Array.isArray(value) ? value.filter((name) => typeof name === 'string') : null;
 
 const schemaOf = (spec: JsonObject): JsonObject | null => objectOf(spec.result_schema);
 const contextOf = (spec: JsonObject): JsonObject => objectOf(spec.run_context) ?? {};

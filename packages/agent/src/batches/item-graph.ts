@@ -8,6 +8,7 @@ import {
 import { agentGraph } from '../loop/attempt-graph.ts';
 import { AttemptScope } from '../loop/scope.ts';
 import type { ModelEntry } from '../models/entry.ts';
+import type { ActiveAgent } from '../profiles/active.ts';
 import { type ChildAgent, childAgent } from '../subagents/child-agents.ts';
 import type { SubagentType } from '../subagents/settings.ts';
 import type { DelegationParts, Subagents } from '../subagents/subagents.ts';
@@ -21,13 +22,16 @@ export interface ItemGraphOptions {
   readonly partsNow: (signal: AbortSignal) => Promise<DelegationParts>;
   readonly leases: SandboxLeases;
   readonly windowOf: (entry: ModelEntry) => number | null;
+  /** Which agent a run with these options is with; throws when there is none of that name any more. */
+  readonly agentOf: (userId: string, run: Readonly<Record<string, unknown>>) => Promise<ActiveAgent | null>;
 }
 
 /**
  * The graph of batch items: a sub-agent as the root of a run of its own, with its own thread, checkpoints and journal. It works in the sandbox and
  * on the files of the thread that the batch belongs to.
  */
-export function createItemAgent({ subagents, parts, partsNow, leases, windowOf }: ItemGraphOptions): GraphFactory {
+export function createItemAgent(of: ItemGraphOptions): GraphFactory {
+  const { subagents, parts, partsNow, leases, windowOf, agentOf: activeAgentOf } = of;
   const types = subagents.types(parts.canExecute);
   /** They go with the tools that they were made of. */
   const made = new WeakMap<DelegationParts, Map<string, ChildAgent>>();
@@ -51,20 +55,29 @@ export function createItemAgent({ subagents, parts, partsNow, leases, windowOf }
       const type = types.get(options.subagent_type);
       if (type === undefined)
         throw new ReindeerError('validation_failed', `There is no sub-agent "${options.subagent_type.slice(0, 80)}".`);
-      const { thinking_enabled: thinking } = attempt.run.request.context;
-      const chosen = await parts.models.choose({
-        name: type.model ?? options.model_name,
-        ...(typeof thinking === 'boolean' ? { thinking } : {}),
-      });
+      const { context } = attempt.run.request;
+      const { thinking_enabled: thinking } = context;
+      const [chosen, now, agent] = await Promise.all([
+        parts.models.choose({
+          name: type.model ?? options.model_name,
+          ...(typeof thinking === 'boolean' ? { thinking } : {}),
+        }),
+        partsNow(attempt.signal),
+        activeAgentOf(options.user_id, context),
+      ]);
       const scope = new AttemptScope(
         inNameOf(attempt, options),
         leases,
         chosen.model,
         `item:${attempt.run.runId}:${attempt.attempt}`,
         windowOf(chosen.entry),
+        undefined,
+        undefined,
+        // The agent that asked for the batch is its items' too: what it may not call is not theirs either.
+        agent,
       );
       return agentGraph({
-        ...agentOf(type, await partsNow(attempt.signal)),
+        ...agentOf(type, now),
         saver,
         surroundings,
         scope,

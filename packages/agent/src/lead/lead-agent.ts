@@ -323,6 +323,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
           partsNow: async (signal) => buildFor((await options.mcp?.catalog(signal)) ?? NO_TOOLS).parts,
           leases,
           windowOf,
+          agentOf: (userId, run) => activeAgent(options.profiles, userId, run),
         });
   return {
     items,

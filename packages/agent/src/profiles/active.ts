@@ -37,8 +37,6 @@ export const DEFAULT_TOOL_GROUPS: ReadonlyMap<string, string> = new Map([
 
 /** What an agent that makes another may use: to ask, to read its skill, and to do it. */
 const BOOTSTRAP_TOOLS: readonly string[] = [SETUP_AGENT, 'ask_clarification', 'read_file'];
-/** Items of a batch are runs of their own, of which the groups of an agent say nothing. */
-const UNGROUPED: readonly string[] = ['batch_task'];
 /** The only skill of such an agent. */
 export const BOOTSTRAP_SKILL = 'bootstrap';
 
@@ -53,7 +51,6 @@ export function mayCall(
   if (tool === UPDATE_AGENT) return agent?.selfUpdate === true;
   const allowed = agent?.profile?.tool_groups ?? null;
   if (allowed === null) return true;
-  if (UNGROUPED.includes(tool)) return false;
   const group = groups.get(tool);
   return group === undefined || allowed.includes(group);
 }

@@ -276,7 +276,7 @@ describe('a run with a custom agent', () => {
   });
 
   test('who begins a batch hears of its end as the same agent', verifies('AG-4'), async () => {
-    await profiles.create('default', 'w', { model: 'fake' });
+    await profiles.create('default', 'w', { model: 'fake', skills: ['chart'] });
     const specs: unknown[] = [];
     const submit = async (input: { spec: unknown }) => {
       specs.push(input.spec);
@@ -296,7 +296,9 @@ describe('a run with a custom agent', () => {
     });
     const outcome = await fixture.run({ context: { agent_name: 'w', thinking_enabled: false } });
     expect(JSON.stringify(outcome.messages)).toContain('Not now.');
-    expect(specs).toEqual([{ model_name: 'fake', run_context: { agent_name: 'w', thinking_enabled: false } }]);
+    expect(specs).toEqual([
+      { model_name: 'fake', run_context: { agent_name: 'w', thinking_enabled: false }, skills: ['chart'] },
+    ]);
   });
 
   test('what an agent remembers is its own', verifies('AG-4'), async () => {
@@ -405,7 +407,7 @@ describe('making an agent by talking', () => {
   });
 });
 
-test('groups can be named by the operator, and batches are not opened by them', () => {
+test('groups can be named by the operator; what is in none, and what an agent delegates, is open', () => {
   const profile = { tool_groups: ['mine'] } as never;
   const agent = { name: 'a', profile, soul: '', bootstrap: false, selfUpdate: true };
   const groups = new Map([
@@ -416,6 +418,7 @@ test('groups can be named by the operator, and batches are not opened by them', 
   expect(names.filter((name) => mayCall(agent, name, groups))).toEqual([
     'bash',
     'task',
+    'batch_task',
     'some_mcp_tool',
     'update_agent',
   ]);

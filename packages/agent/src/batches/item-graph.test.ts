@@ -1,0 +1,92 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { HumanMessage, ToolMessage } from '@langchain/core/messages';
+import { tool } from '@langchain/core/tools';
+import { MemorySaver } from '@langchain/langgraph';
+import { verifies } from '@reindeer/testkit';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { z } from 'zod';
+import { AgentProfiles } from '../profiles/store.ts';
+import { delegation } from '../test-support/delegation.ts';
+import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { drain } from '../test-support/run-loop.ts';
+
+let root: string;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), 'reindeer-items-'));
+});
+afterEach(() => rm(root, { recursive: true, force: true }));
+
+const clerk = { description: 'Looks things up', systemPrompt: 'Look.', tools: null, disallowedTools: ['crm_delete'] };
+
+/** An item of a batch whose sub-agent calls these tools one after the other. */
+async function item(calls: readonly string[], context: Record<string, unknown> = {}) {
+  const ran: string[] = [];
+  const mcpTool = (name: string) =>
+    tool(
+      () => {
+        ran.push(name);
+        return `${name} done`;
+      },
+      { name, description: name, schema: z.object({}) },
+    );
+  const profiles = new AgentProfiles({
+    folder: (userId) => join(root, userId),
+    legacyFolder: null,
+    defaultSoul: join(root, 'SOUL.md'),
+    userProfile: (userId) => join(root, `${userId}.md`),
+    ...testSurroundings(),
+  });
+  await profiles.create('ann', 'reader', { tool_groups: ['file:read'] });
+  const made = delegation({
+    lead: [],
+    child: (messages) => {
+      const name = calls[messages.filter(ToolMessage.isInstance).length];
+      return name === undefined ? { text: 'done' } : { calls: [{ name, args: { command: 'id', description: 'x' } }] };
+    },
+    settings: { custom: { clerk } },
+    agent: {
+      profiles,
+      mcp: { catalog: async () => ({ version: 'v1', tools: ['crm_read', 'crm_delete'].map(mcpTool) }) },
+    },
+  });
+  const { items } = made.agent;
+  if (items === null) throw new Error('Nothing can be delegated.');
+  const options = {
+    batch_id: 'b',
+    item_key: 'k',
+    subagent_type: 'clerk',
+    user_id: 'ann',
+    thread_id: 'thread-of-batch',
+    model_name: null,
+  };
+  const request = { ...testRun().request, context: { ...context, batch_item: options } as never };
+  const attempt = recordedAttempt({ run: testRun({ userId: 'batch_b', threadId: 'b-0', request }) });
+  const graph = await items.forAttempt(attempt, new MemorySaver());
+  const { messages } = await drain(graph, { messages: [new HumanMessage('go')] }, attempt);
+  const [offered = []] = made.model.bound.map((tools) => (tools as { name: string }[]).map(({ name }) => name));
+  return { ran, offered, results: messages.filter(ToolMessage.isInstance).map((message) => message.text) };
+}
+
+test('an item has the tools of MCP servers that its type may use, and nothing that delegates', async () => {
+  const { offered, ran, results } = await item(['crm_read', 'crm_delete']);
+  expect(offered).toEqual(expect.arrayContaining(['crm_read', 'bash', 'read_file']));
+  for (const name of ['crm_delete', 'task', 'batch_task', 'ask_clarification', 'present_files'])
+    expect(offered).not.toContain(name);
+  expect(ran).toEqual(['crm_read']);
+  expect(results[0]).toBe('crm_read done');
+  expect(results[1]).not.toContain('crm_delete done');
+});
+
+test('an item may call no tool that the agent may not call which asked for the batch', verifies('AG-2'), async () => {
+  const { offered, ran, results } = await item(['bash', 'crm_read'], { agent_name: 'reader' });
+  expect(offered).toContain('read_file');
+  expect(offered).not.toContain('bash');
+  expect(results[0]).toContain('bash is not permitted for this agent');
+  expect(ran).toEqual(['crm_read']);
+});
+
+test('with an agent that is gone nothing begins', async () => {
+  await expect(item([], { agent_name: 'gone' })).rejects.toThrow(/no agent "gone"/);
+});
