@@ -53,6 +53,7 @@ export type Command =
       readonly output: string | undefined;
     }
   | { readonly name: 'backup'; readonly config: string | undefined; readonly file: string }
+  | { readonly name: 'provisioner'; readonly host: string | undefined; readonly port: number | undefined }
   | { readonly name: 'help'; readonly topic: string | undefined }
   | { readonly name: 'version' };
 
@@ -92,6 +93,7 @@ const OPTIONS = {
   },
   config: { ...common, output: text },
   backup: { ...common },
+  provisioner: { ...address, help: common.help },
 } as const satisfies Record<string, NonNullable<ParseArgsConfig['options']>>;
 
 export const COMMANDS = Object.keys(OPTIONS) as (keyof typeof OPTIONS)[];
@@ -146,6 +148,9 @@ export function parseCommand(words: readonly string[]): Command {
         attach: values.attach === true,
         ...batchAction(positionals, values),
       };
+    case 'provisioner':
+      spare(0);
+      return { name, host: shared.host, port: shared.port };
     case 'sandboxes':
       return { name, ...shared, ...sandboxesAction(positionals, values) };
     case 'run': {
@@ -252,6 +257,7 @@ const HELP = `Reindeer: a self-hosted super agent harness.
   reindeer batch <action>      many items of one kind, each by a sub-agent of its own
   reindeer config check        is config.yaml right? Also convert <file>, for one of DeerFlow
   reindeer backup <file>       copy the database, also while a server runs elsewhere
+  reindeer provisioner         start sandboxes as pods of Kubernetes, for servers that ask for them
   reindeer <command> --help    options of a command
 
 Configuration: config.yaml and .env in this folder, or --config <file>. Everything has a default.
@@ -299,6 +305,14 @@ reindeer config convert <file> [--output <file>]
   backup: `reindeer backup <file>
 
 Writes a copy of the database, as of one moment, into a new file. Files of threads are ordinary files in the data folder.
+`,
+  provisioner: `reindeer provisioner [--host <address>] [--port <number>]
+
+  --host    address to listen on; default 127.0.0.1
+  --port    default 8002; 0 takes any free one
+
+Set PROVISIONER_API_KEY, and K8S_NAMESPACE, SANDBOX_IMAGE and the others of docs/provisioner.md as needed. In a pod it uses its service
+account, elsewhere the file of KUBECONFIG_PATH. It reads no config.yaml.
 `,
 };
 

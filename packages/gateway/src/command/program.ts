@@ -32,6 +32,8 @@ export async function program(host: Host, words: readonly string[]): Promise<num
         return await (await import('./batch.ts')).batch(host, command);
       case 'config':
         return await (await import('./config.ts')).configuration(host, command);
+      case 'provisioner':
+        return await (await import('./provisioner.ts')).provisioner(host, command);
       case 'backup':
         return await (await import('./backup.ts')).backup(host, command);
     }

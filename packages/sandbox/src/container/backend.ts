@@ -11,9 +11,10 @@ import {
   type Surroundings,
 } from '@reindeer/protocol';
 import { threadPaths } from '../folders.ts';
+import { type JsonAnswer, messageOf } from '../http/ask.ts';
 import type { ContainerClients } from './clients.ts';
 import { asInspection, type ContainerInfo, containerInfo, IMAGE_LABEL, LABELS, stateOf } from './description.ts';
-import { type EngineAnswer, type EngineClient, messageOf } from './engine.ts';
+import type { EngineClient } from './engine.ts';
 import { askFacts, containerReport, type EngineFacts } from './engine-facts.ts';
 import { ownerOf } from './identity.ts';
 import { at, listContainers } from './listing.ts';
@@ -392,7 +393,7 @@ export class ContainerBackend implements SandboxBackend {
   }
 
   /** The engine's words may name folders of the host: they go to the log, not to whoever asked. */
-  #failure(step: string, answer: EngineAnswer): ReindeerError {
+  #failure(step: string, answer: JsonAnswer): ReindeerError {
     this.#parts.surroundings.logger.error('The engine refused a container', {
       step,
       status: answer.status,
@@ -407,11 +408,11 @@ function refused(why: string): ReindeerError {
 }
 
 /** Docker answers 409; some versions of Podman answer 500 and say why. */
-function isNameConflict(answer: EngineAnswer): boolean {
+function isNameConflict(answer: JsonAnswer): boolean {
   return answer.status === 409 || (answer.status === 500 && /name .*already in use/i.test(messageOf(answer)));
 }
 
-function isPortConflict(answer: EngineAnswer): boolean {
+function isPortConflict(answer: JsonAnswer): boolean {
   return /port is already allocated|address already in use|ports are not available/i.test(messageOf(answer));
 }
 

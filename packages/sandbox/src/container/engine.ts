@@ -1,24 +1,9 @@
 import { stat } from 'node:fs/promises';
-import { Agent, request as httpRequest } from 'node:http';
+import { Agent } from 'node:http';
 import { type Clock, ReindeerError } from '@reindeer/protocol';
+import { askJson, type JsonAnswer, type JsonRequest } from '../http/ask.ts';
 
-/** Bytes of one answer of the engine. */
-const MAX_ANSWER_BYTES = 8 * 1024 * 1024;
 const CONNECTIONS = 8;
-
-export interface EngineAnswer {
-  readonly status: number;
-  /** Parsed JSON; null when the answer was empty or no JSON. */
-  readonly body: unknown;
-}
-
-export interface EngineRequest {
-  readonly method: 'GET' | 'POST' | 'DELETE';
-  /** With its query. */
-  readonly path: string;
-  readonly body?: unknown;
-  readonly timeoutMs: number;
-}
 
 /**
  * The HTTP API of Docker or Podman on a unix socket. An answer, whatever its status, is what the engine knows; a rejection
@@ -37,9 +22,11 @@ export class EngineClient {
   }
 
   /** Bounded in time and size. */
-  async ask(request: EngineRequest): Promise<EngineAnswer> {
+  async ask(request: JsonRequest): Promise<JsonAnswer> {
     try {
-      return await this.#once(request);
+      // Podman wants a host name, Docker ignores it.
+      const where = { socketPath: this.socket, agent: this.#agent };
+      return await askJson(this.#clock, where, { ...request, headers: { host: 'engine' } });
     } catch (error) {
       throw this.#unreachable(error);
     }
@@ -48,49 +35,6 @@ export class EngineClient {
   /** Idempotent. */
   close(): void {
     this.#agent.destroy();
-  }
-
-  #once(input: EngineRequest): Promise<EngineAnswer> {
-    const body = input.body === undefined ? null : Buffer.from(JSON.stringify(input.body));
-    const over = new AbortController();
-    return new Promise<EngineAnswer>((resolve, reject) => {
-      const request = httpRequest({
-        socketPath: this.socket,
-        agent: this.#agent,
-        method: input.method,
-        path: input.path,
-        // Podman wants a host name, Docker ignores it.
-        headers: {
-          host: 'engine',
-          ...(body === null ? {} : { 'content-type': 'application/json', 'content-length': body.length }),
-        },
-        signal: over.signal,
-      });
-      this.#clock.sleep(input.timeoutMs, over.signal).then(
-        () => {
-          reject(new Error(`no answer within ${Math.round(input.timeoutMs / 1000)} s`));
-          over.abort();
-        },
-        () => {},
-      );
-      request.once('error', reject);
-      request.once('response', (response) => {
-        const parts: Buffer[] = [];
-        let bytes = 0;
-        response.on('data', (part: Buffer) => {
-          bytes += part.length;
-          if (bytes <= MAX_ANSWER_BYTES) parts.push(part);
-          else {
-            reject(new Error(`an answer of more than ${MAX_ANSWER_BYTES} bytes`));
-            over.abort();
-          }
-        });
-        response.once('error', reject);
-        response.once('end', () => resolve({ status: response.statusCode ?? 0, body: parsed(Buffer.concat(parts)) }));
-        response.once('close', () => reject(new Error('the answer was cut')));
-      });
-      request.end(body ?? undefined);
-    }).finally(() => over.abort());
   }
 
   #unreachable(cause: unknown): ReindeerError {
@@ -104,22 +48,6 @@ export class EngineClient {
 }
 
 const START_HINT = 'Start it with "systemctl start docker", or "systemctl --user start podman.socket".';
-
-function parsed(bytes: Buffer): unknown {
-  if (bytes.length === 0) return null;
-  try {
-    return JSON.parse(bytes.toString('utf8'));
-  } catch {
-    return null;
-  }
-}
-
-/** The engine's own words about a failure: at most one line, without what it quotes of an environment. */
-export function messageOf(answer: EngineAnswer): string {
-  const body = answer.body;
-  const text = typeof body === 'object' && body !== null && 'message' in body ? String(body.message) : '';
-  return (text.split('\n')[0] ?? '').slice(0, 300);
-}
 
 /**
  * Which socket: the one that was configured, that of `DOCKER_HOST` or `CONTAINER_HOST`, or the first that is there of Docker's and

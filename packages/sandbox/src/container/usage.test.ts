@@ -1,13 +1,13 @@
 import { ReindeerError } from '@reindeer/protocol';
 import { expect, test } from 'vitest';
+import type { JsonAnswer } from '../http/ask.ts';
 import type { ContainerInfo } from './description.ts';
-import type { EngineAnswer } from './engine.ts';
 import { memoryOf } from './usage.ts';
 
 const container = (id: string): ContainerInfo => ({ id, containerId: `c-${id}` }) as ContainerInfo;
 
 test('memory is what a container uses without its file cache, in both versions of cgroups; what cannot be asked is left out', async () => {
-  const answers: Record<string, EngineAnswer> = {
+  const answers: Record<string, JsonAnswer> = {
     'c-two': { status: 200, body: { memory_stats: { usage: 500, stats: { inactive_file: 200 } } } },
     'c-one': { status: 200, body: { memory_stats: { usage: 500, stats: { total_inactive_file: 100 } } } },
     'c-bare': { status: 200, body: { memory_stats: { usage: 7 } } },

@@ -8,22 +8,28 @@ const MAX_BODY_BYTES = 24 * 1024 * 1024;
 export type Body = Readonly<Record<string, unknown>>;
 
 /** Whether a request carries the secret; compared by hashes, so that neither contents nor length show in the time (SX-12). */
-export function isAuthorized(request: IncomingMessage, secret: string): boolean {
+export function isAuthorized(request: IncomingMessage, secretHash: Buffer): boolean {
   const given = /^Bearer (.+)$/.exec(request.headers.authorization ?? '')?.[1] ?? '';
-  return timingSafeEqual(digest(given), digest(secret));
+  return sameDigest(digest(given), secretHash);
 }
 
-function digest(text: string): Buffer {
+/** SHA-256. */
+export function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }
 
-export async function readJson(request: IncomingMessage): Promise<Body> {
+/** Takes the same time whatever is compared. */
+export function sameDigest(left: Buffer, right: Buffer): boolean {
+  return left.length === right.length && timingSafeEqual(left, right);
+}
+
+export async function readJson(request: IncomingMessage, maxBytes = MAX_BODY_BYTES): Promise<Body> {
   const parts: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of request) {
     const part: Buffer = chunk;
     bytes += part.length;
-    if (bytes > MAX_BODY_BYTES) throw new ReindeerError('too_large', `A request has at most ${MAX_BODY_BYTES} bytes.`);
+    if (bytes > maxBytes) throw new ReindeerError('too_large', `A request has at most ${maxBytes} bytes.`);
     parts.push(part);
   }
   try {
@@ -54,6 +60,8 @@ const STATUS: Partial<Record<ErrorCode, number>> = {
   path_refused: 403,
   too_large: 413,
   over_capacity: 429,
+  conflict: 409,
+  sandbox_unavailable: 503,
 };
 
 export function sendError(response: ServerResponse, error: unknown): void {

@@ -9,6 +9,7 @@ import { ServerTransport } from '../container/transport.ts';
 import { PipePool } from '../process/pipes.ts';
 import { realClock, temporaryHome } from '../test-support.ts';
 import { CommandRunner } from './commands.ts';
+import { digest } from './http.ts';
 import { createSandboxServer } from './server.ts';
 
 const SECRET = 'a secret of at least thirty-two characters';
@@ -28,7 +29,7 @@ async function serve(): Promise<Subject> {
   const environment = { PATH: process.env.PATH ?? '', LANG: 'C.UTF-8' };
   const runner = new CommandRunner({ clock: realClock, uuid: randomUUID, pipes, environment, ownsContainer: false });
   const server = createSandboxServer({
-    secret: SECRET,
+    secretHash: digest(SECRET),
     runner,
     clock: realClock,
     uuid: randomUUID,

@@ -28,7 +28,8 @@ const MIB = 1024 * 1024;
 const DEFAULT_TIMEOUT_MS = 600_000;
 
 export interface SandboxServerParts {
-  readonly secret: string;
+  /** SHA-256 of the secret that every request carries. */
+  readonly secretHash: Buffer;
   readonly runner: CommandRunner;
   readonly clock: Clock;
   readonly uuid: () => string;
@@ -94,9 +95,11 @@ export function createSandboxServer(parts: SandboxServerParts): Server {
     };
 
   const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-    if (!isAuthorized(request, parts.secret))
-      throw new ReindeerError('unauthorized', 'This sandbox wants its secret as a bearer token.');
     const url = new URL(request.url ?? '/', 'http://sandbox');
+    // For probes of the machine, which know no secret; it tells nothing but that somebody answers.
+    if (request.method === 'GET' && url.pathname === '/health') return sendJson(response, 200, { status: 'healthy' });
+    if (!isAuthorized(request, parts.secretHash))
+      throw new ReindeerError('unauthorized', 'This sandbox wants its secret as a bearer token.');
     if (request.method === 'GET' && url.pathname === '/v1/sandbox')
       return sendJson(response, 200, {
         success: true,
