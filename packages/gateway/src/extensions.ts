@@ -59,8 +59,7 @@ export async function createExtensions(parts: {
     read: async () => (await extensions.resolved()).mcpServers,
     folder: (thread) => workingFolder(settings.home, thread),
     environment: variables,
-    clock,
-    logger,
+    ...surroundings,
   });
   return {
     skills,

@@ -8,6 +8,7 @@ import { Matcher } from './files/matcher.ts';
 import { Staging } from './files/staging.ts';
 import { makeThreadFolders } from './folders.ts';
 import { LocalExecutor } from './local/executor.ts';
+import { ProcessGuard } from './process/guard.ts';
 import { PipePool } from './process/pipes.ts';
 import { ThreadSandboxProvider, trashFolder } from './provider.ts';
 import { DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from './settings.ts';
@@ -48,7 +49,7 @@ export async function createSandboxProvider(input: CreateSandboxProvider): Promi
   const home = await realpath(input.home);
   await new Staging(trashFolder(home), surroundings.random).sweep(surroundings.clock.now(), STALE_TRASH_MS);
   const pipes = new PipePool(`${folder}/pipes-${surroundings.random.uuid()}`);
-  const executor = await chooseExecutor({ ...input, home }, settings, pipes);
+  const executor = await chooseExecutor({ ...input, home }, settings, pipes, new ProcessGuard(surroundings));
   return new ThreadSandboxProvider({ executor, settings, home, surroundings, matcher: new Matcher(), pipes });
 }
 
@@ -56,10 +57,11 @@ async function chooseExecutor(
   input: CreateSandboxProvider,
   settings: SandboxSettings,
   pipes: PipePool,
+  guard: ProcessGuard,
 ): Promise<Executor> {
   const { surroundings, environment, home } = input;
   if (settings.use === 'local') {
-    if (settings.allowHostBash) return new LocalExecutor(settings, surroundings, pipes, environment);
+    if (settings.allowHostBash) return new LocalExecutor(settings, surroundings, pipes, guard, environment);
     return filesOnly(settings, {
       reason: 'sandbox.use is "local" and sandbox.allow_host_bash is not set (SL-15).',
       remedy:
@@ -74,14 +76,18 @@ async function chooseExecutor(
     settings,
     surroundings,
     pipes,
+    guard,
     folder: `${trashFolder(home)}/probe-${surroundings.random.uuid()}`,
     systemFolder: `${home}/sandbox`,
     // The working folder holds the configuration, and with it perhaps keys.
     hidden: [home, process.cwd(), ...settings.hiddenFolders],
     searchPath: environment.PATH ?? '/usr/local/bin:/usr/bin:/bin',
   });
-  if (!result.ok) return filesOnly(settings, result);
-  return new BubblewrapExecutor(result.findings, settings, surroundings, pipes, home);
+  if (!result.ok) {
+    await guard.close();
+    return filesOnly(settings, result);
+  }
+  return new BubblewrapExecutor(result.findings, settings, surroundings, pipes, guard, home);
 }
 
 /** No commands, but every file tool works. */

@@ -30,6 +30,7 @@ export { DEFAULT_LIFECYCLE_SETTINGS, type LifecycleSettings, type OverflowPolicy
 export { type HoldInput, SharedLeases } from './lifecycle/shared-leases.ts';
 export { storageOf } from './lifecycle/storage.ts';
 export { looksSecret } from './process/environment.ts';
+export { ProcessGuard } from './process/guard.ts';
 export { openProvisioner } from './provisioner/open.ts';
 export { DEFAULT_PROVISIONER_PORT } from './provisioner/settings.ts';
 export { DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from './settings.ts';

@@ -82,6 +82,7 @@ function servers(section: unknown | (() => unknown), options: Partial<McpServers
     folder: async () => folder,
     environment: { PATH: process.env.PATH, OPENAI_API_KEY: 'not-for-servers' },
     clock: CLOCK,
+    random: { uuid: () => crypto.randomUUID(), next: Math.random },
     logger,
     waitMs: 20_000,
     ...options,
@@ -391,7 +392,8 @@ describe('the configuration of MCP servers', () => {
     const all = servers({ a: small('one') });
     const { tools } = await all.catalog();
     await call(tools, 'a_one', {});
-    expect((await processes()).length).toBe(before + 1);
+    // The server, and what ends it when this process is killed.
+    expect((await processes()).length).toBe(before + 2);
     await all.close();
     await all.close();
     expect((await processes()).length).toBe(before);

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { StructuredToolInterface } from '@langchain/core/tools';
-import { type Clock, type Logger, ReindeerError } from '@reindeer/protocol';
+import { type Clock, type Logger, type Random, ReindeerError } from '@reindeer/protocol';
+import { ProcessGuard } from '@reindeer/sandbox';
 import type { AttemptScope } from '../loop/scope.ts';
 import { OAuthToken } from './oauth.ts';
 import { SessionPool } from './pool.ts';
@@ -18,6 +19,7 @@ export interface McpServersOptions {
   /** The server's own environment; a stdio server gets only a few harmless variables of it. */
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly clock: Clock;
+  readonly random: Random;
   readonly logger: Logger;
   /** How long a run waits for servers that have not answered yet, in milliseconds; it goes on without them then. Default 10,000. */
   readonly waitMs?: number;
@@ -85,6 +87,7 @@ const LISTING_CLOSE_MS = 5_000;
 export class McpServers {
   readonly #options: Required<McpServersOptions>;
   readonly #pool: SessionPool<McpSession>;
+  readonly #guard: ProcessGuard;
   readonly #known = new Map<string, Known>();
   readonly #stop = new AbortController();
   #problems: readonly ServerProblem[] = [];
@@ -98,6 +101,7 @@ export class McpServers {
   constructor(options: McpServersOptions) {
     this.#options = { waitMs: 10_000, retryMs: 60_000, idleMs: 15 * 60_000, ...options };
     const { clock, logger } = options;
+    this.#guard = new ProcessGuard(options);
     this.#pool = new SessionPool({
       clock,
       logger,
@@ -164,6 +168,7 @@ export class McpServers {
     for (const known of this.#known.values()) known.stop.abort();
     await Promise.all([this.#pool.closeAll(), this.#listed()]);
     await this.#sweeping;
+    await this.#guard.close();
   }
 
   /** Listings that were cut short have closed what they had opened; within a bound. */
@@ -323,7 +328,15 @@ export class McpServers {
     const launchFolder = await this.#options.folder(null);
     // The client library is large: a server without MCP servers never loads it.
     const { openSession } = await import('./session.ts');
-    return await openSession({ server: known.server, cwd, launchFolder, environment, token: known.token, signal });
+    return await openSession({
+      server: known.server,
+      cwd,
+      launchFolder,
+      environment,
+      guard: this.#guard,
+      token: known.token,
+      signal,
+    });
   }
 
   /** Opens a session for the pool. */

@@ -5,6 +5,7 @@ import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { type CallToolResult, CallToolResultSchema, type Tool } from '@modelcontextprotocol/sdk/types.js';
 import type { jsonSchemaValidator } from '@modelcontextprotocol/sdk/validation';
 import { ReindeerError } from '@reindeer/protocol';
+import type { ProcessGuard } from '@reindeer/sandbox';
 import type { OAuthToken } from './oauth.ts';
 import type { McpServer } from './settings.ts';
 import { StdioTransport } from './stdio-transport.ts';
@@ -17,6 +18,8 @@ export interface OpenOptions {
   readonly launchFolder: string;
   /** What a stdio server gets beside its own `env`. */
   readonly environment: Readonly<Record<string, string>>;
+  /** Ends a stdio server with this process. */
+  readonly guard: ProcessGuard;
   /** Shared by all sessions of the server; null without OAuth. */
   readonly token: OAuthToken | null;
   readonly signal: AbortSignal;
@@ -117,7 +120,14 @@ function argumentsOf(command: string, args: readonly string[], launchFolder: str
   return /(?:^|[\\/])npx(?:\.cmd)?$/.test(command) ? [`--prefix=${launchFolder}`, ...args] : args;
 }
 
-function transportOf({ server, cwd, launchFolder, environment, token }: OpenOptions): Transport | StdioTransport {
+function transportOf({
+  server,
+  cwd,
+  launchFolder,
+  environment,
+  guard,
+  token,
+}: OpenOptions): Transport | StdioTransport {
   const { transport } = server;
   if (transport.type === 'stdio')
     return new StdioTransport({
@@ -125,6 +135,7 @@ function transportOf({ server, cwd, launchFolder, environment, token }: OpenOpti
       args: argumentsOf(transport.command, transport.args, launchFolder),
       env: { ...environment, ...transport.env },
       cwd,
+      guard,
     });
   const url = new URL(transport.url);
   const options = { fetch: authorised(token), requestInit: { headers: { ...transport.headers } } };

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { type JSONRPCMessage, JSONRPCMessageSchema } from '@modelcontextprotocol/sdk/types.js';
+import type { ProcessGuard } from '@reindeer/sandbox';
 
 export interface StdioOptions {
   readonly command: string;
@@ -8,6 +9,8 @@ export interface StdioOptions {
   /** All of the server's environment: nothing is inherited beside it. */
   readonly env: Readonly<Record<string, string>>;
   readonly cwd: string;
+  /** Ends it with this process, also when that is killed. */
+  readonly guard: ProcessGuard;
   /** Longest message in bytes. Default 16 MiB. */
   readonly maxMessageBytes?: number;
   /** Messages that answer nothing, between two that do. Default 10,000. */
@@ -30,6 +33,7 @@ export class StdioTransport implements Transport {
   onmessage?: (message: JSONRPCMessage) => void;
   readonly #options: Required<StdioOptions>;
   #process: ChildProcess | null = null;
+  #release: () => void = () => {};
   #exited: Promise<void> = Promise.resolve();
   #pending: Buffer[] = [];
   #pendingBytes = 0;
@@ -53,16 +57,17 @@ export class StdioTransport implements Transport {
   }
 
   async start(): Promise<void> {
-    const { command, args, env, cwd } = this.#options;
+    const { command, args, env, cwd, guard } = this.#options;
     const child = spawn(command, [...args], {
       cwd,
-      env: { ...env },
+      env: { ...env, ...guard.environment() },
       stdio: ['pipe', 'pipe', 'pipe'],
       detached: process.platform !== 'win32',
       shell: false,
       windowsHide: true,
     });
     this.#process = child;
+    this.#release = guard.hold(child.pid);
     this.#exited = new Promise((resolve) => {
       child.once('exit', () => resolve());
       child.once('error', () => resolve());
@@ -76,6 +81,7 @@ export class StdioTransport implements Transport {
     child.once('exit', () => {
       // What it left behind is in its group. Now and never later: its number may soon be that of somebody else's group.
       this.#kill('SIGKILL');
+      this.#release();
       this.#finish();
     });
     await new Promise<void>((resolve, reject) => {

@@ -4,6 +4,7 @@ import type { CheckedRequest, Executor, ThreadKey } from '../executor.ts';
 import { makeThreadFolders, type ThreadPaths } from '../folders.ts';
 import { isPrivateUid, privateUid, safeUserId } from '../identity.ts';
 import { Background } from '../process/background.ts';
+import type { ProcessGuard } from '../process/guard.ts';
 import type { PipePool } from '../process/pipes.ts';
 import type { SandboxSettings } from '../settings.ts';
 import { baseEnvironment, type Identity } from './arguments.ts';
@@ -23,6 +24,7 @@ export class BubblewrapExecutor implements Executor {
   readonly #settings: SandboxSettings;
   readonly #surroundings: Surroundings;
   readonly #pipes: PipePool;
+  readonly #guard: ProcessGuard;
   readonly #home: string;
   readonly #background: Background;
   readonly #ledger: DiskLedger;
@@ -33,6 +35,7 @@ export class BubblewrapExecutor implements Executor {
     settings: SandboxSettings,
     surroundings: Surroundings,
     pipes: PipePool,
+    guard: ProcessGuard,
     home: string,
   ) {
     this.#home = home;
@@ -40,6 +43,7 @@ export class BubblewrapExecutor implements Executor {
     this.#settings = settings;
     this.#surroundings = surroundings;
     this.#pipes = pipes;
+    this.#guard = guard;
     this.#background = new Background(surroundings.logger);
     this.#ledger = new DiskLedger(surroundings.clock);
     this.report = isolationReport(findings, settings);
@@ -80,6 +84,7 @@ export class BubblewrapExecutor implements Executor {
       cgroups,
       filter,
       pipes: this.#pipes,
+      guard: this.#guard,
       clock,
       logger,
       timeoutMs: request.timeoutMs,
@@ -104,8 +109,9 @@ export class BubblewrapExecutor implements Executor {
     });
   };
 
-  close(): Promise<void> {
-    return this.#background.settled();
+  async close(): Promise<void> {
+    await this.#background.settled();
+    await this.#guard.close();
   }
 
   /**

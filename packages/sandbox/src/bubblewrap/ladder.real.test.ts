@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import type { ExecResult } from '@reindeer/protocol';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { threadPaths } from '../folders.ts';
+import { ProcessGuard } from '../process/guard.ts';
 import { PipePool } from '../process/pipes.ts';
 import { DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from '../settings.ts';
 import { realSurroundings } from '../test-support.ts';
@@ -24,15 +25,18 @@ const HOG = 'text=0123456789abcdef; while :; do text=$text$text; done';
 
 let home: string;
 let pipes: PipePool;
+let guard: ProcessGuard;
 let probed: ProbeResult;
 
 beforeAll(async () => {
   home = await mkdtemp(`${tmpdir()}/reindeer-ladder-`);
   pipes = new PipePool(`${home}/pipes`);
+  guard = new ProcessGuard(realSurroundings());
   probed = await probeBubblewrap({
     settings: SETTINGS,
     surroundings: realSurroundings(),
     pipes,
+    guard,
     folder: `${home}/probe`,
     hidden: [home],
     systemFolder: home,
@@ -43,6 +47,7 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await pipes.close();
+  await guard.close();
   await rm(home, { recursive: true, force: true });
 });
 
@@ -54,7 +59,7 @@ beforeEach((context) => {
 
 /** Runs one command with only some of what was found. */
 async function runWith(less: Partial<BubblewrapFindings>, command: string): Promise<ExecResult> {
-  const executor = new BubblewrapExecutor({ ...findings, ...less }, SETTINGS, realSurroundings(), pipes, home);
+  const executor = new BubblewrapExecutor({ ...findings, ...less }, SETTINGS, realSurroundings(), pipes, guard, home);
   const key = { userId: 'default', threadId: less.identity?.kind ?? 'own' };
   const paths = threadPaths(home, key.userId, key.threadId);
   await executor.prepare(paths, key);
@@ -98,6 +103,7 @@ test('with no process limit at all the watch from outside ends a command that st
     SETTINGS,
     realSurroundings(),
     pipes,
+    guard,
     home,
   );
   expect(report.limits.find((limit) => limit.name === 'processes')?.enforcedBy).toBeNull();

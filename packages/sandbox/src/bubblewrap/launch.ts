@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
 import { type Clock, type ExecResult, type Logger, ReindeerError } from '@reindeer/protocol';
+import type { ProcessGuard } from '../process/guard.ts';
 import { OutputBuffer } from '../process/output.ts';
 import { type OutputPipe, type PipePool, startWith } from '../process/pipes.ts';
 import { isGone, kill, pollUntil, processStat } from '../process/signals.ts';
@@ -19,6 +20,8 @@ export interface Launch {
   readonly filter: Buffer | null;
   readonly cgroups: Cgroups | null;
   readonly pipes: PipePool;
+  /** Ends it with this process, also in the instant in which bubblewrap does not see to that itself (see `orphans.ts`). */
+  readonly guard: ProcessGuard;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly timeoutMs: number;
@@ -50,6 +53,7 @@ export async function launch(input: Launch): Promise<ExecResult> {
   const output = new OutputBuffer(input.outputBytes, input.onOutput);
   const pipe = await input.pipes.acquire();
   const child = await startWith(pipe, () => start(input, pipe));
+  const release = input.guard.hold(child.pid);
   // Made while bubblewrap makes its mounts; the command waits for it.
   const creating = input.cgroups === null ? Promise.resolve(null) : input.cgroups.create(input.command.limits);
   const group = creating.catch((cause: unknown) => {
@@ -86,6 +90,7 @@ export async function launch(input: Launch): Promise<ExecResult> {
     }
     return { ended: 'exit', exitCode, ...kept, durationMs };
   } finally {
+    release();
     const limits = await group;
     // The group is empty by now; nobody has to wait for the kernel to let go of it.
     if (limits !== null && limits !== 'failed') input.afterwards(limits.remove());

@@ -4,6 +4,7 @@ import { promisify } from 'node:util';
 import type { ExecResult, Surroundings } from '@reindeer/protocol';
 import { makeThreadFolders, type ThreadPaths } from '../folders.ts';
 import { Background } from '../process/background.ts';
+import type { ProcessGuard } from '../process/guard.ts';
 import type { PipePool } from '../process/pipes.ts';
 import type { SandboxSettings } from '../settings.ts';
 import type { SystemView } from './arguments.ts';
@@ -51,6 +52,7 @@ export interface ProbeInput {
   readonly settings: SandboxSettings;
   readonly surroundings: Surroundings;
   readonly pipes: PipePool;
+  readonly guard: ProcessGuard;
   /** A folder of ours in which a trial thread is made and removed again. */
   readonly folder: string;
   readonly hidden: readonly string[];
@@ -266,7 +268,7 @@ class Trial {
     readonly command: string;
     readonly watch: (first: number) => Promise<void>;
   }): Promise<ExecResult> {
-    const { surroundings, pipes, folder, settings } = this.#input;
+    const { surroundings, pipes, guard, folder, settings } = this.#input;
     const paths = trialPaths(folder);
     await makeThreadFolders(paths, options.identity.kind === 'private-uid' ? options.identity.uid : null);
     return launch({
@@ -288,6 +290,7 @@ class Trial {
       cgroups: options.cgroups,
       filter: options.filter,
       pipes,
+      guard,
       clock: surroundings.clock,
       logger: surroundings.logger,
       timeoutMs: 10_000,

@@ -3,6 +3,7 @@ import type { ExecResult, IsolationReport, Surroundings } from '@reindeer/protoc
 import type { CheckedRequest, Executor, ThreadKey } from '../executor.ts';
 import { makeThreadFolders, type ThreadPaths } from '../folders.ts';
 import { scrubEnvironment } from '../process/environment.ts';
+import type { ProcessGuard } from '../process/guard.ts';
 import { OutputBuffer } from '../process/output.ts';
 import { type PipePool, startWith } from '../process/pipes.ts';
 import { groupIsGone, kill, pollUntil } from '../process/signals.ts';
@@ -15,7 +16,7 @@ const GONE_MS = 5_000;
 /**
  * Runs commands on the host as the server's own user, without isolation: only where the operator allowed it. They start in the thread's
  * working folder, know relative paths only, see no variable that looks like a secret, and end as a process group. A
- * command that leaves its group on purpose is not followed; nothing here claims otherwise.
+ * command that leaves its group on purpose is not followed while the server runs; nothing here claims otherwise.
  */
 export class LocalExecutor implements Executor {
   readonly report: IsolationReport;
@@ -23,6 +24,7 @@ export class LocalExecutor implements Executor {
   readonly #settings: SandboxSettings;
   readonly #surroundings: Surroundings;
   readonly #pipes: PipePool;
+  readonly #guard: ProcessGuard;
   readonly #environment: Readonly<Record<string, string | undefined>>;
 
   /** @param environment the host's variables; filtered for every command */
@@ -30,11 +32,13 @@ export class LocalExecutor implements Executor {
     settings: SandboxSettings,
     surroundings: Surroundings,
     pipes: PipePool,
+    guard: ProcessGuard,
     environment: Readonly<Record<string, string | undefined>>,
   ) {
     this.#settings = settings;
     this.#surroundings = surroundings;
     this.#pipes = pipes;
+    this.#guard = guard;
     this.#environment = environment;
     this.report = {
       provider: 'local',
@@ -74,10 +78,12 @@ export class LocalExecutor implements Executor {
           TMPDIR: paths.folders.temporary,
           ...this.#settings.environment,
           ...request.env,
+          ...this.#guard.environment(),
         },
         detached: true,
       });
     const child = await startWith(pipe, start);
+    const release = this.#guard.hold(child.pid);
     const ended = await supervise({
       child,
       pipe,
@@ -96,9 +102,11 @@ export class LocalExecutor implements Executor {
       },
       watch: (signal) =>
         new Promise((resolve) => signal.addEventListener('abort', () => resolve(null), { once: true })),
-    });
+    }).finally(release);
     return { ...ended, ...output.finish(), durationMs: clock.monotonic() - began };
   };
 
-  async close(): Promise<void> {}
+  close(): Promise<void> {
+    return this.#guard.close();
+  }
 }
