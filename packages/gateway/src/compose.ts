@@ -12,9 +12,16 @@ import {
   type Surroundings,
   type ThreadService,
 } from '@reindeer/protocol';
-import { createRuntime, LocalBatchService, type Runtime } from '@reindeer/runtime';
+import {
+  createRuntime,
+  DEFAULT_SETTINGS,
+  type LiveRuntimeSettings,
+  LocalBatchService,
+  type Runtime,
+} from '@reindeer/runtime';
 import { type createContainerProvider, WorkspaceChangeWatch } from '@reindeer/sandbox';
 import { accessToken, startUrl } from './access.ts';
+import type { LiveSettings } from './config/reload.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
 import type { Conversation } from './conversation.ts';
@@ -80,7 +87,10 @@ export interface ComposeOptions {
     variables: Variables;
     resources: Resources;
     memoryStore: MemoryStore;
+    live?: LiveSettings;
   }) => Agents | Promise<Agents>;
+  /** The configuration while the process runs; absent = nothing changes. */
+  readonly live?: LiveSettings;
   /** Makes the provider of containers, where the settings ask for one; default: Docker or Podman. */
   readonly containers?: typeof createContainerProvider;
   readonly exit?: Exit;
@@ -113,6 +123,16 @@ export interface Composed {
   } | null;
 }
 
+/** What runs may, as the settings have it. */
+const runLimits = (settings: Settings): LiveRuntimeSettings => ({
+  crashPolicy: settings.runs.crashPolicy,
+  maxActiveRuns: settings.runs.maxActive ?? DEFAULT_SETTINGS.maxActiveRuns,
+  maxQueuedRuns: settings.runs.maxQueued ?? DEFAULT_SETTINGS.maxQueuedRuns,
+  maxRecursionLimit: settings.maxRecursionLimit,
+  runTimeoutMs: settings.runs.timeoutMs,
+  requirePresented: settings.workspaceChanges.requirePresented,
+});
+
 /** Bounds of the stop, in milliseconds; `drainMs` of the settings comes on top. */
 const BOUND = {
   intake: 1_000,
@@ -140,8 +160,10 @@ export const hardDeadlineMs = (settings: Settings): number =>
  * before recovery has run (GW-06), and runs are drained before what they need is closed (GW-08, GW-10, GW-11).
  */
 export async function compose(options: ComposeOptions): Promise<Composed> {
-  const { settings, surroundings, lifecycle, variables } = options;
+  const { settings, surroundings, lifecycle, variables, live } = options;
   const { logger } = surroundings;
+  // What counts now; what is not in a `live` part below is only read at the start.
+  let now = settings;
   const userId = 'default';
 
   let stores: OpenStores | null = null;
@@ -189,6 +211,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
         variables,
         resources: options.resources,
         memoryStore: openStores.memory,
+        ...(live === undefined ? {} : { live }),
       }),
   );
   sessions = agents.sessions ?? null;
@@ -210,16 +233,11 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     surroundings,
     settings: {
       instanceId: openStores.identity.instanceId,
-      crashPolicy: settings.runs.crashPolicy,
+      ...runLimits(settings),
       leaseMs: settings.runs.leaseMs,
       graceMs: settings.runs.graceMs,
       // Two renewals may be missed.
       beatMs: settings.runs.leaseMs / 3,
-      maxRecursionLimit: settings.maxRecursionLimit,
-      runTimeoutMs: settings.runs.timeoutMs,
-      requirePresented: settings.workspaceChanges.requirePresented,
-      ...(settings.runs.maxActive === null ? {} : { maxActiveRuns: settings.runs.maxActive }),
-      ...(settings.runs.maxQueued === null ? {} : { maxQueuedRuns: settings.runs.maxQueued }),
     },
     ...(settings.workspaceChanges.enabled
       ? { workspaces: new WorkspaceChangeWatch({ files: (thread) => provider.files(thread), logger }) }
@@ -276,7 +294,9 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
             runs: runtime.runs,
             threads: runtime.threads,
             assistantId: [...agents.graphs.keys()][0] ?? '',
-            types: agents.batches.types,
+            get types() {
+              return agents.batches?.types ?? [];
+            },
           },
   });
   agents.batches?.bind(batches);
@@ -293,6 +313,16 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       // They are tried again when their leases are over; but this stop was not clean.
       if (left.length > 0) throw new ReindeerError('internal', `Batch items had not ended: ${left.join(', ')}`);
     },
+  });
+
+  live?.onChange((next) => {
+    const limitSandboxes = sandboxParts.prepare(next);
+    return () => {
+      now = next;
+      limitSandboxes();
+      runtime.configure(runLimits(next));
+      batches.configure(next.batches);
+    };
   });
 
   const loop = new LoopDelay();
@@ -328,7 +358,10 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
               name,
               description,
             })),
-          models: agents.models,
+          get models() {
+            return agents.models;
+          },
+          ...(live === undefined ? {} : { configuration: live }),
           ...(agents.refresh === undefined ? {} : { refresh: agents.refresh }),
           ...(agents.custom === undefined ? {} : { agents: agents.custom }),
           modules: [
@@ -346,15 +379,23 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
               }),
           ],
           ...(agents.conversation === undefined ? {} : { conversation: agents.conversation }),
-          tokenUsage: settings.tokenUsage,
+          get tokenUsage() {
+            return now.tokenUsage;
+          },
           limits: {
-            defaultRecursionLimit: Math.min(100, settings.maxRecursionLimit),
-            maxRecursionLimit: settings.maxRecursionLimit,
+            get defaultRecursionLimit() {
+              return Math.min(100, now.maxRecursionLimit);
+            },
+            get maxRecursionLimit() {
+              return now.maxRecursionLimit;
+            },
             get models() {
               return agents.models.map((model) => model.name);
             },
           },
-          uploads: { ...settings.uploads, convert: settings.uploads.convert ? (agents.convert ?? null) : null },
+          get uploads() {
+            return { ...now.uploads, convert: now.uploads.convert ? (agents.convert ?? null) : null };
+          },
           guards: { allowedHosts: settings.server.allowedHosts, allowedOrigins: settings.server.allowedOrigins, token },
           page: await loadPage(options.resources.pageFolder).catch(() => NO_PAGE),
           surroundings,

@@ -15,14 +15,15 @@ export interface CustomAgents {
 
 /** The users' own agents, in the data folder (CA-1). Runs may use them whether or not they can be managed over HTTP. */
 export function createCustomAgents(parts: {
-  readonly settings: Settings;
+  /** As they are now. */
+  readonly settings: () => Settings;
   readonly surroundings: Surroundings;
-  /** Names of the configured models. */
-  readonly models: readonly string[];
+  /** Names of the models that are configured now. */
+  readonly models: () => readonly string[];
   readonly memory: Memory | null;
 }): CustomAgents {
   const { settings, surroundings, models, memory } = parts;
-  const { home } = settings;
+  const { home } = settings();
   const folderOf = (userId: string): string => join(home, 'users', safeUserId(userId));
   const profiles = new AgentProfiles({
     folder: (userId) => join(folderOf(userId), 'agents'),
@@ -35,7 +36,9 @@ export function createCustomAgents(parts: {
   return {
     profiles,
     http: {
-      api: settings.agentsApi,
+      get api() {
+        return settings().agentsApi;
+      },
       list: (userId) => profiles.list(userId),
       exists: async (userId, name) => (await profiles.get(userId, name)) !== null,
     },
@@ -43,8 +46,12 @@ export function createCustomAgents(parts: {
       (api) =>
         agentRoutes(api, {
           profiles,
-          enabled: settings.agentsApi,
-          models,
+          get enabled() {
+            return settings().agentsApi;
+          },
+          get models() {
+            return models();
+          },
           onDeleted: async (userId, agentName) => await memory?.clear({ userId, agentName }),
         }),
     ],

@@ -20,18 +20,24 @@ export interface Extensions {
 
 /** @throws ReindeerError `configuration` when `extensions_config.json` cannot be read */
 export async function createExtensions(parts: {
-  readonly settings: Settings;
+  /** As they are now. */
+  readonly now: () => { readonly settings: Settings; readonly variables: Variables };
   readonly surroundings: Surroundings;
-  readonly variables: Variables;
   readonly resources: Resources;
   readonly documents: Documents;
   readonly sandboxes: SandboxProvider;
-  /** The model that judges skills; null = there is only the demo model, which cannot. */
-  readonly judge: AskModel | null;
+  /** The model that judges skills now; null = there is only the demo model, which cannot. */
+  readonly judge: () => AskModel | null;
 }): Promise<Extensions> {
-  const { settings, surroundings, variables, resources } = parts;
+  const { now, surroundings, resources } = parts;
+  // What of them is used here does not change while the process runs.
+  const { settings, variables } = now();
   const { clock, logger } = surroundings;
-  const extensions = new ExtensionsFile({ root: settings.root, variables, overrides: settings.extensions });
+  const extensions = new ExtensionsFile({
+    root: settings.root,
+    variables: () => now().variables,
+    overrides: () => now().settings.extensions,
+  });
   await extensions.check();
   const skills = new SkillLibrary({
     publicFolders: [join(settings.skills.folder, 'public'), resources.skillsFolder],
@@ -50,10 +56,18 @@ export async function createExtensions(parts: {
     library: skills,
     folders: (userId) => skillFolders(settings.home, userId),
     documents: parts.documents,
-    scan: settings.skills.scan,
-    ask: parts.judge,
-    failClosed: settings.skills.failClosed,
-    ...surroundings,
+    get scan() {
+      return now().settings.skills.scan;
+    },
+    get ask() {
+      return parts.judge();
+    },
+    get failClosed() {
+      return now().settings.skills.failClosed;
+    },
+    clock,
+    logger,
+    random: surroundings.random,
   });
   const mcp = new McpServers({
     read: async () => (await extensions.resolved()).mcpServers,

@@ -48,7 +48,7 @@ function forPeople(json: string): string {
 }
 
 /** The process's log. Secrets are masked by the names of fields and by their look in texts. */
-export function createLogger(options: LogOptions): Logger {
+export function createLogger(options: LogOptions): Logger & { setLevel(level: LogOptions['level']): void } {
   const log = pino(
     { level: options.level, base: null },
     { write: (line: string) => options.write(options.pretty ? forPeople(line) : line) },
@@ -60,5 +60,8 @@ export function createLogger(options: LogOptions): Logger {
       if (fields === undefined) log[level](maskText(message));
       else log[level](mask(redactSecrets(fields as Json)) as object, maskText(message));
     };
-  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
+  const setLevel = (level: LogOptions['level']): void => {
+    log.level = level;
+  };
+  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error'), setLevel };
 }

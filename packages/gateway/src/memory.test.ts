@@ -11,7 +11,13 @@ const OWNER = { userId: 'user', agentName: null };
 const answer = (...contents: string[]): string =>
   JSON.stringify({ newFacts: contents.map((content) => ({ content, category: 'context', confidence: 0.9, ...GOOD })) });
 
-function world(options: { settings?: Partial<MemorySettings>; store?: (inner: MemoryStore) => MemoryStore } = {}) {
+function world(
+  options: {
+    settings?: Partial<MemorySettings>;
+    store?: (inner: MemoryStore) => MemoryStore;
+    active?: () => boolean;
+  } = {},
+) {
   const surroundings = testSurroundings();
   const database = new MemoryDatabase(surroundings.random);
   const inner = openMemory({ surroundings, database }).memory;
@@ -23,6 +29,7 @@ function world(options: { settings?: Partial<MemorySettings>; store?: (inner: Me
     store,
     memory,
     surroundings,
+    ...(options.active === undefined ? {} : { active: options.active }),
     ask: (question, signal) => {
       const reply = deferred<string>();
       signal?.addEventListener('abort', () => reply.reject(signal.reason), { once: true });
@@ -49,6 +56,24 @@ function world(options: { settings?: Partial<MemorySettings>; store?: (inner: Me
 }
 
 describe('learning', () => {
+  test(
+    'what waits stays while nothing is learned, and is learned once that is switched on',
+    verifies('CFG-4a'),
+    async () => {
+      let on = false;
+      const { clock, learner, asked, note } = world({ active: () => on });
+      await note('first');
+      learner.start();
+      await clock.advance(20_000);
+      expect(asked).toHaveLength(0);
+      on = true;
+      await clock.advance(5_000);
+      expect(asked).toHaveLength(1);
+      asked[0]?.reply.resolve(answer('one'));
+      await learner.close();
+    },
+  );
+
   test(
     'one question per conversation; what came meanwhile is learned afterwards, once',
     verifies('MEM-3'),

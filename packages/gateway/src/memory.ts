@@ -1,5 +1,5 @@
 import { type AskModel, DEFAULT_LEAD_AGENT_SETTINGS, Learner, Memory } from '@reindeer/agent';
-import type { MemoryStore, Surroundings } from '@reindeer/protocol';
+import { type MemoryStore, ReindeerError, type Surroundings } from '@reindeer/protocol';
 import type { MemoryConfiguration } from './config/memory.ts';
 import { memoryRoutes } from './http/memory.ts';
 import type { Api } from './http/route.ts';
@@ -13,33 +13,66 @@ export interface MemoryService {
   readonly modules: readonly ((api: Api) => void)[];
 }
 
-/** @param ask the model that learns; null = there is only the demo model, which cannot */
+/**
+ * @param configuration as it is now; which manager it is does not change
+ * @param ask the model that learns now; null = there is only the demo model, which cannot
+ * @param modelName its name, for the operator
+ */
 export function createMemory(parts: {
   readonly store: MemoryStore;
-  readonly configuration: MemoryConfiguration;
-  readonly ask: AskModel | null;
-  readonly modelName: string | null;
+  readonly configuration: () => MemoryConfiguration;
+  readonly ask: () => AskModel | null;
+  readonly modelName: () => string | null;
   readonly surroundings: Surroundings;
 }): MemoryService {
   const { store, configuration, ask, modelName, surroundings } = parts;
-  const { settings, manager } = configuration;
   const memory =
-    manager === 'noop'
+    configuration().manager === 'noop'
       ? null
       : new Memory({
           store,
-          settings,
-          learns: ask !== null,
+          get settings() {
+            return configuration().settings;
+          },
+          get learns() {
+            return ask() !== null;
+          },
           defaultAgent: DEFAULT_LEAD_AGENT_SETTINGS.agentName,
           surroundings,
         });
+  const learns = (): boolean => configuration().settings.enabled && ask() !== null;
+  // There while nothing is learned as well: that may change.
   const learner =
-    memory === null || ask === null || !settings.enabled ? null : new Learner({ store, memory, ask, surroundings });
+    memory === null
+      ? null
+      : new Learner({
+          store,
+          memory,
+          active: learns,
+          ask: async (question, signal) => {
+            const model = ask();
+            if (model === null) throw new ReindeerError('model_failed', 'No model is configured that could learn.');
+            return await model(question, signal);
+          },
+          surroundings,
+        });
   return {
     memory,
     learner,
     modules: [
-      (api) => memoryRoutes(api, { memory, learner, configuration, modelName: ask === null ? null : modelName }),
+      (api) =>
+        memoryRoutes(api, {
+          memory,
+          get learner() {
+            return learns() ? learner : null;
+          },
+          get configuration() {
+            return configuration();
+          },
+          get modelName() {
+            return ask() === null ? null : modelName();
+          },
+        }),
     ],
   };
 }

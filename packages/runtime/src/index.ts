@@ -11,6 +11,7 @@ export type { StopReason } from './runs/local-run.ts';
 export type { RuntimeHooks, SaverFor } from './runs/ports.ts';
 export {
   createRuntime,
+  type LiveRuntimeSettings,
   type Runtime,
   type RuntimeCounters,
   type RuntimeParts,

@@ -67,6 +67,17 @@ export interface StopReport {
  * The runtime of one process. States: made → started → stopping → stopped. Nothing runs before `start`, nothing is alive
  * after `stop` (GW-26).
  */
+/** What of the settings may change while the process runs: all that no lease, no poll and no peer depends on. */
+const LIVE_SETTINGS = [
+  'crashPolicy',
+  'maxActiveRuns',
+  'maxQueuedRuns',
+  'maxRecursionLimit',
+  'runTimeoutMs',
+  'requirePresented',
+] as const;
+export type LiveRuntimeSettings = Pick<RuntimeSettings, (typeof LIVE_SETTINGS)[number]>;
+
 export interface Runtime {
   readonly runs: RunService;
   readonly threads: ThreadService;
@@ -77,6 +88,8 @@ export interface Runtime {
    * the call, ends streams. Calls share one execution (GW-15); never rejects because of a run.
    */
   stop(bounds?: { readonly drainMs?: number; readonly hardMs?: number }): Promise<StopReport>;
+  /** New limits, for runs that begin from now on; those at work end under theirs. */
+  configure(settings: Partial<LiveRuntimeSettings>): void;
   stats(): RuntimeStats;
   counters(): RuntimeCounters;
 }
@@ -225,6 +238,10 @@ export function createRuntime(parts: RuntimeParts): Runtime {
     stop: (bounds = {}) => {
       stopped ??= stop(bounds);
       return stopped;
+    },
+    configure: (changed) => {
+      for (const key of LIVE_SETTINGS)
+        if (Object.hasOwn(changed, key)) Object.assign(settings, { [key]: changed[key] });
     },
     stats: () => ({ held: registry.size, leases: keeper.size, streams: streams.size }),
     counters: () => ({

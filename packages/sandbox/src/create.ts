@@ -11,7 +11,7 @@ import { LocalExecutor } from './local/executor.ts';
 import { ProcessGuard } from './process/guard.ts';
 import { PipePool } from './process/pipes.ts';
 import { ThreadSandboxProvider, trashFolder } from './provider.ts';
-import { DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from './settings.ts';
+import { type ChangeSettings, changesOfSandbox, DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from './settings.ts';
 
 /** Trash of a crash is removed at a later start; younger trash may be another instance's work. */
 const STALE_TRASH_MS = 60 * 60 * 1000;
@@ -24,6 +24,8 @@ export interface CreateSandboxProvider {
   readonly surroundings: Surroundings;
   /** The host's environment: `PATH` to find `bwrap`, and the variables of `local` commands. */
   readonly environment: Readonly<Record<string, string | undefined>>;
+  /** Is given what changes the limits while the provider lives. */
+  readonly onChanges?: (change: ChangeSettings<SandboxSettings>) => void;
 }
 
 /**
@@ -50,7 +52,23 @@ export async function createSandboxProvider(input: CreateSandboxProvider): Promi
   await new Staging(trashFolder(home), surroundings.random).sweep(surroundings.clock.now(), STALE_TRASH_MS);
   const pipes = new PipePool(`${folder}/pipes-${surroundings.random.uuid()}`);
   const executor = await chooseExecutor({ ...input, home }, settings, pipes, new ProcessGuard(surroundings));
-  return new ThreadSandboxProvider({ executor, settings, home, surroundings, matcher: new Matcher(), pipes });
+  const provider = new ThreadSandboxProvider({
+    executor,
+    settings,
+    home,
+    surroundings,
+    matcher: new Matcher(),
+    pipes,
+  });
+  const change = changesOfSandbox(settings, checkSettings);
+  input.onChanges?.((changed) => {
+    const commit = change(changed);
+    return () => {
+      commit();
+      provider.forgetIdle();
+    };
+  });
+  return provider;
 }
 
 async function chooseExecutor(

@@ -1,5 +1,6 @@
 import type { ExecRequest, ExecResult, IsolationReport } from '@reindeer/protocol';
 import type { ThreadPaths } from './folders.ts';
+import type { SandboxSettings } from './settings.ts';
 
 /** How commands run on this machine; the provider does the rest: folders, bounds, shutdown. */
 export interface Executor {
@@ -7,8 +8,10 @@ export interface Executor {
   readonly pathStyle: 'virtual' | 'relative';
   /** Makes the thread's folders as this executor needs them. Idempotent. */
   prepare(paths: ThreadPaths, key: ThreadKey): Promise<void>;
-  /** Runs one checked request to its end; null when no commands can run here. */
-  readonly execute: ((paths: ThreadPaths, key: ThreadKey, request: CheckedRequest) => Promise<ExecResult>) | null;
+  /** Runs one checked request to its end, under the limits that its sandbox was acquired with; null when no commands can run here. */
+  readonly execute:
+    | ((paths: ThreadPaths, key: ThreadKey, request: CheckedRequest, limits: SandboxSettings) => Promise<ExecResult>)
+    | null;
   /** Releases what the executor itself holds; every command is over. */
   close(): Promise<void>;
 }

@@ -33,4 +33,4 @@ export { looksSecret } from './process/environment.ts';
 export { ProcessGuard } from './process/guard.ts';
 export { openProvisioner } from './provisioner/open.ts';
 export { DEFAULT_PROVISIONER_PORT } from './provisioner/settings.ts';
-export { DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from './settings.ts';
+export { type ChangeSettings, DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from './settings.ts';

@@ -152,8 +152,15 @@ export class ThreadSandboxProvider implements SandboxProvider {
     }
   }
 
+  /** The next acquire of each sandbox is under the settings of then. Those that somebody holds go on as they are. */
+  forgetIdle(): void {
+    this.#sandboxes.clear();
+  }
+
   #make(id: string, paths: ThreadPaths, key: ThreadKey): Sandbox {
-    const { executor, settings } = this.#parts;
+    const { executor } = this.#parts;
+    // Settings may change while somebody holds it.
+    const settings = { ...this.#parts.settings };
     const { execute } = executor;
     const { reason, remedy } = executor.report;
     return new ThreadSandbox({
@@ -163,7 +170,11 @@ export class ThreadSandboxProvider implements SandboxProvider {
       mappings: toolMappings(paths),
       maxTimeoutMs: settings.bashCommandTimeoutMs,
       unavailable: `Commands cannot run here: ${reason ?? 'no way to run them was found.'} To change that: ${remedy ?? 'see `reindeer doctor`.'}`,
-      run: execute === null ? null : (request) => this.#run(id, paths, key, request, execute),
+      run:
+        execute === null
+          ? null
+          : (request) =>
+              this.#run(id, paths, key, request, (...args) => execute(...args, settings), settings.maxCommands),
     });
   }
 
@@ -173,10 +184,10 @@ export class ThreadSandboxProvider implements SandboxProvider {
     paths: ThreadPaths,
     key: ThreadKey,
     request: CheckedRequest,
-    execute: NonNullable<Executor['execute']>,
+    execute: (paths: ThreadPaths, key: ThreadKey, request: CheckedRequest) => Promise<ExecResult>,
+    most: number,
   ): Promise<ExecResult> {
     this.#refuseWhenClosing();
-    const most = this.#parts.settings.maxCommands;
     if (this.#live.size >= most) {
       throw new ReindeerError('over_capacity', `${most} commands run already; try again when one has ended.`, {
         retryable: true,

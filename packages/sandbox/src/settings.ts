@@ -42,3 +42,32 @@ export const DEFAULT_SANDBOX_SETTINGS: SandboxSettings = {
   environment: {},
   hiddenFolders: [],
 };
+
+/** What may change while the provider lives, for sandboxes that are acquired from then on. */
+const LIVE = ['bashCommandTimeoutMs', 'memoryBytes', 'processes', 'diskBytes', 'maxCommands', 'environment'] as const;
+
+/** Takes over new settings in two steps: checks them (throws `configuration`), and lets them count. */
+export type ChangeSettings<T> = (changed: Partial<T>) => () => void;
+
+/**
+ * How the settings of a provider change in place: what may not change stays as it is.
+ *
+ * @param live keys that may
+ * @param check throws for settings that cannot be kept
+ */
+export function changesOf<T extends object>(
+  settings: T,
+  defaults: T,
+  live: readonly (keyof T)[],
+  check: (settings: T) => void,
+): ChangeSettings<T> {
+  return (changed) => {
+    const next = { ...settings };
+    for (const key of live) next[key] = changed[key] ?? defaults[key];
+    check(next);
+    return () => void Object.assign(settings, next);
+  };
+}
+
+export const changesOfSandbox = (settings: SandboxSettings, check: (settings: SandboxSettings) => void) =>
+  changesOf(settings, DEFAULT_SANDBOX_SETTINGS, LIVE, check);

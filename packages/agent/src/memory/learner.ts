@@ -20,6 +20,8 @@ export interface LearnerParts {
   readonly memory: Memory;
   /** Asks the model that learns. */
   readonly ask: AskModel;
+  /** Is anything learned now? What waits stays in the store while not. Default yes. */
+  readonly active?: () => boolean;
   readonly surroundings: Surroundings;
 }
 
@@ -138,7 +140,8 @@ export class Learner {
   }
 
   async #claim(): Promise<void> {
-    const { store, surroundings } = this.#parts;
+    const { store, surroundings, active } = this.#parts;
+    if (active?.() === false) return;
     const free = AT_ONCE - this.#active.size;
     if (free <= 0) return;
     const now = surroundings.clock.now();

@@ -67,7 +67,6 @@ export interface MemoryParts {
  * words of facts for the search and when facts were last told, both of which may be lost.
  */
 export class Memory implements MemorySource, MemoryCapture {
-  readonly settings: MemorySettings;
   readonly #parts: MemoryParts;
   readonly #search = new FactSearch();
   /** Fact id → when it was last told. */
@@ -77,7 +76,11 @@ export class Memory implements MemorySource, MemoryCapture {
 
   constructor(parts: MemoryParts) {
     this.#parts = parts;
-    this.settings = parts.settings;
+  }
+
+  /** As they are now: they may change while the process runs. */
+  get settings(): MemorySettings {
+    return this.#parts.settings;
   }
 
   get accessed(): ReadonlyMap<string, number> {

@@ -102,6 +102,8 @@ export class Capacity {
   readonly #clock: Clock;
   readonly #waiters = new Map<string, { admit(): void; refuse(reason: Refusal): void }>();
   #state: CapacityState;
+  /** Limits that wait until nobody works or waits. */
+  #next: CapacityLimits | null = null;
 
   constructor(limits: CapacityLimits, clock: Clock) {
     this.#state = emptyCapacity(limits);
@@ -156,7 +158,20 @@ export class Capacity {
       );
   }
 
+  /** New limits as soon as nobody works or waits (SA-29): at once, or before the next one that comes then. The newest of several counts. */
+  configureWhenIdle(limits: CapacityLimits): void {
+    this.#next = limits;
+    this.#configureIfIdle();
+  }
+
+  #configureIfIdle(): void {
+    if (this.#next === null || this.#state.running.length > 0 || this.#state.waiting.length > 0) return;
+    this.#state = reduceCapacity(this.#state, { kind: 'configure', limits: this.#next }).state;
+    this.#next = null;
+  }
+
   #apply(event: CapacityEvent): CapacityStep {
+    if (event.kind === 'request') this.#configureIfIdle();
     const step = reduceCapacity(this.#state, event);
     this.#state = step.state;
     for (const effect of step.effects) {

@@ -44,11 +44,20 @@ export class Subagents {
   readonly executions: Executions;
   readonly #options: SubagentOptions;
 
-  constructor(options: SubagentOptions) {
+  /** @param process the sub-agents of the same process under earlier settings: both have one queue, and one list of those at work */
+  constructor(options: SubagentOptions, process?: Subagents) {
     this.settings = options.settings;
-    this.capacity = new Capacity(options.settings.capacity, options.surroundings.clock);
-    this.executions = new Executions(options.surroundings.clock);
+    this.capacity = process?.capacity ?? new Capacity(options.settings.capacity, options.surroundings.clock);
+    this.executions = process?.executions ?? new Executions(options.surroundings.clock);
     this.#options = options;
+  }
+
+  /**
+   * The same sub-agents under other settings, for agents that are made from now on. Those at work go on under theirs; the limits of the queue are
+   * `settings.capacity` once they are told to it (`capacity.configureWhenIdle`).
+   */
+  under(settings: SubagentSettings): Subagents {
+    return new Subagents({ ...this.#options, settings }, this);
   }
 
   /** The types that this machine can offer. Throws `configuration`. */

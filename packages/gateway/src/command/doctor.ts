@@ -56,6 +56,7 @@ async function examine(host: Host, command: Extract<Command, { name: 'doctor' }>
   }
   findings.push(await dataFinding(host, settings));
   findings.push(await portFinding(settings));
+  findings.push(...(await runningFindings(settings)));
   findings.push(...modelFindings(settings));
   findings.push(...(await sandboxFindings(settings, variables)));
   return findings;
@@ -124,7 +125,7 @@ async function portFinding({ server }: Settings): Promise<Finding> {
   const name = 'port';
   const code = await tryPort(server.host, server.port);
   if (code === null) return { name, state: 'ok', text: `${server.host}:${server.port} is free` };
-  if (code === 'EADDRINUSE' && (await isReindeer(server.host, server.port)))
+  if (code === 'EADDRINUSE' && (await healthOf(server)) !== null)
     return { name, state: 'ok', text: `${server.host}:${server.port}: Reindeer is running there` };
   return {
     name,
@@ -145,15 +146,40 @@ function tryPort(host: string, port: number): Promise<string | null> {
   });
 }
 
-async function isReindeer(host: string, port: number): Promise<boolean> {
+/** What a running server says of itself; null = none answers there, or something else. */
+async function healthOf({ host, port }: Settings['server']): Promise<Health | null> {
   try {
     const answer = await fetch(`http://${host.includes(':') ? `[${host}]` : host}:${port}/health`, {
       signal: AbortSignal.timeout(2_000),
     });
-    return ((await answer.json()) as { service?: string }).service === 'reindeer-gateway';
+    const health = (await answer.json()) as Health;
+    return health.service === 'reindeer-gateway' ? health : null;
   } catch {
-    return false;
+    return null;
   }
+}
+
+interface Health {
+  readonly service?: string;
+  readonly configuration?: { readonly status?: string; readonly restart?: readonly string[] };
+}
+
+/** Does the running server use the configuration that was read here? */
+async function runningFindings({ server }: Settings): Promise<Finding[]> {
+  const configuration = server.port === 0 ? undefined : (await healthOf(server))?.configuration;
+  const name = 'running server';
+  if (configuration?.status === 'faulty')
+    return [
+      {
+        name,
+        state: 'warn',
+        text: 'It found a fault in the changed configuration and goes on with the earlier one.',
+        fix: 'GET /api/config names line and key',
+      },
+    ];
+  const restart = configuration?.restart ?? [];
+  if (restart.length === 0) return [];
+  return [{ name, state: 'warn', text: `These changes wait for a restart: ${restart.join(', ')}.`, fix: 'restart it' }];
 }
 
 function modelFindings({ models }: Settings): Finding[] {

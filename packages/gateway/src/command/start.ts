@@ -29,10 +29,11 @@ export async function prepare(
   const loaded = await load();
   const settings = resolveSettings(loaded, line);
   // A command that prints results keeps its log out of the way, unless somebody looks for a fault.
-  const level = quiet && settings.logLevel !== 'debug' ? 'error' : settings.logLevel;
-  const logger = createLogger({ level, pretty: host.interactive, write: (text) => host.say(text) });
+  const levelOf = ({ logLevel }: Settings) => (quiet && logLevel !== 'debug' ? 'error' : logLevel);
+  const logger = createLogger({ level: levelOf(settings), pretty: host.interactive, write: (text) => host.say(text) });
   for (const warning of loaded.warnings) logger.warn(warning);
   const live = liveSettings({ loaded, load, resolve: (changed) => resolveSettings(changed, line), logger });
+  live.onChange((changed) => () => logger.setLevel(levelOf(changed)));
   return { settings, loaded, surroundings: systemSurroundings({ logger }), live };
 }
 
@@ -101,7 +102,8 @@ export function start(host: Host, prepared: Prepared, session: Session, serve: b
     version: host.version,
     variables: prepared.loaded.variables,
     exit: { process: host.process, ownership: host.shutdownOwnership },
-    agents: (parts) => createAgents({ ...parts, live: prepared.live }),
+    agents: createAgents,
+    live: prepared.live,
     serve,
   });
 }

@@ -14,7 +14,7 @@ beforeEach(async () => {
 afterEach(() => rm(join(root, '..'), { recursive: true, force: true }));
 
 const file = (options: Partial<ConstructorParameters<typeof ExtensionsFile>[0]> = {}) =>
-  new ExtensionsFile({ root, variables: {}, overrides: null, ...options });
+  new ExtensionsFile({ root, variables: () => ({}), overrides: () => null, ...options });
 const path = (): string => join(root, 'extensions_config.json');
 
 test(
@@ -33,7 +33,7 @@ test(
   verifies('CFG-2', 'CFG-5'),
   async () => {
     await writeFile(path(), JSON.stringify({ mcp_servers: { a: { env: { T: '$TOKEN', U: '$NONE' } } }, future: [1] }));
-    const extensions = file({ variables: { TOKEN: 'value' } });
+    const extensions = file({ variables: () => ({ TOKEN: 'value' }) });
     await extensions.update('skills', () => ({ x: { enabled: false } }));
     expect(JSON.parse(await readFile(path(), 'utf8'))).toEqual({
       mcpServers: { a: { env: { T: '$TOKEN', U: '$NONE' } } },
@@ -41,7 +41,7 @@ test(
       skills: { x: { enabled: false } },
     });
     expect((await extensions.resolved()).mcpServers).toEqual({ a: { env: { T: 'value', U: '' } } });
-    const above = file({ overrides: { mcp_servers: { b: {} } } });
+    const above = file({ overrides: () => ({ mcp_servers: { b: {} } }) });
     expect((await above.resolved()).mcpServers).toEqual({ b: {} });
     await expect(above.update('mcpServers', () => ({}))).rejects.toThrow(/set in config.yaml/);
   },
@@ -92,9 +92,9 @@ test(
   'a file that is named must exist; a broken one is named with the line and without its text',
   verifies('CFG-5'),
   async () => {
-    await expect(file({ variables: { REINDEER_EXTENSIONS_CONFIG_PATH: 'nowhere.json' } }).check()).rejects.toThrow(
-      /nowhere\.json cannot be read \(ENOENT\)/,
-    );
+    await expect(
+      file({ variables: () => ({ REINDEER_EXTENSIONS_CONFIG_PATH: 'nowhere.json' }) }).check(),
+    ).rejects.toThrow(/nowhere\.json cannot be read \(ENOENT\)/);
     await writeFile(path(), '{\n  "mcpServers": {"a": {"env": {"T": "hush"}}\n');
     await expect(file().check()).rejects.toThrow(
       /extensions_config\.json is no JSON: (line \d has a mistake|it ends too early)/,

@@ -7,9 +7,10 @@ import { substitute, type Variables } from './substitute.ts';
 export interface ExtensionsOptions {
   /** Project folder: where the file is looked for, and made when a client writes the first entry. */
   readonly root: string;
-  readonly variables: Variables;
-  /** Section `extensions` of `config.yaml`: its keys stand above those of the file. */
-  readonly overrides: Readonly<Record<string, unknown>> | null;
+  /** Asked each time: `.env` may change. */
+  readonly variables: () => Variables;
+  /** Section `extensions` of `config.yaml`: its keys stand above those of the file. Asked each time: it may change. */
+  readonly overrides: () => Readonly<Record<string, unknown>> | null;
 }
 
 const FILE = 'extensions_config.json';
@@ -33,8 +34,8 @@ export class ExtensionsFile {
 
   constructor(options: ExtensionsOptions) {
     this.#options = options;
-    const named =
-      options.variables.REINDEER_EXTENSIONS_CONFIG_PATH ?? options.variables.DEER_FLOW_EXTENSIONS_CONFIG_PATH;
+    const { REINDEER_EXTENSIONS_CONFIG_PATH: own, DEER_FLOW_EXTENSIONS_CONFIG_PATH: carriedOver } = options.variables();
+    const named = own ?? carriedOver;
     this.#demanded = named === undefined || named === '' ? null : resolve(options.root, named);
   }
 
@@ -51,14 +52,14 @@ export class ExtensionsFile {
 
   /** With `config.yaml` on top and placeholders filled in; a variable that is not set becomes empty text. */
   async resolved(): Promise<Readonly<Record<string, unknown>>> {
-    const overrides = this.#options.overrides === null ? {} : spelled(this.#options.overrides);
-    const filled = substitute({ ...(await this.raw()), ...overrides }, this.#options.variables, () => '');
+    const overrides = spelled(this.#options.overrides() ?? {});
+    const filled = substitute({ ...(await this.raw()), ...overrides }, this.#options.variables(), () => '');
     return filled as Readonly<Record<string, unknown>>;
   }
 
   /** Keys that `config.yaml` decides: a client cannot change them here. */
   overridden(key: string): boolean {
-    return this.#options.overrides !== null && key in spelled(this.#options.overrides);
+    return key in spelled(this.#options.overrides() ?? {});
   }
 
   /**

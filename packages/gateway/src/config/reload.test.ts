@@ -1,15 +1,12 @@
 import { mkdtemp, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createModelRegistry } from '@reindeer/agent';
 import { type Logger, NO_LOG } from '@reindeer/protocol';
-import { ScriptedChatModel, turns } from '@reindeer/scripted';
 import { verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { liveModels } from '../live-models.ts';
 import { loadConfig } from './load.ts';
-import { liveSettings, OF_THE_FILE, RELOADED, STARTUP_ONLY } from './reload.ts';
-import { configSchema, SECTIONS_WITHOUT_EFFECT } from './schema.ts';
+import { schemaKeys } from './reference/render.ts';
+import { liveSettings, needsRestart, STARTUP_ONLY } from './reload.ts';
 import { resolveSettings } from './settings.ts';
 
 let folder = '';
@@ -35,68 +32,71 @@ async function begin() {
     return loadConfig({ cwd: folder, environment: {} });
   };
   const loaded = await load();
-  const settings = resolveSettings(loaded, {});
   const live = liveSettings({ loaded, load, resolve: (changed) => resolveSettings(changed, {}), logger });
-  const kept = await liveModels({
-    settings,
-    variables: loaded.variables,
-    live,
-    make: ({ models }, environment) =>
-      createModelRegistry({
-        entries: models.map((model) => ({ ...model, use: model.use ?? '', model: model.model ?? '' }) as never),
-        environment,
-        logger,
-        factories: { fake: () => new ScriptedChatModel({ script: turns([]) }) },
-      }),
-    view: (registry) => registry.list() as never,
-    secrets: ({ models }) => models.map((model) => String(model.api_key)),
+  let now = resolveSettings(loaded, {});
+  live.onChange((settings) => () => {
+    now = settings;
   });
-  return { ...kept, live, told, loads: () => loads };
+  const look = async () => {
+    await live.refresh();
+    return now;
+  };
+  const names = async () => (await look()).models.map(({ name }) => name);
+  return { live, told, look, names, loads: () => loads };
 }
 
 describe('a file that changes while the process runs', () => {
-  test('the next choice has the models and the title of now', verifies('CFG-4a', 'GW-27'), async () => {
+  test('counts at the next look, whole; what is gone has its default again', verifies('CFG-4a', 'GW-27'), async () => {
     await write(`${MODELS('a')}title:\n  max_words: 3\n`);
-    const { models, views, names, title, secrets } = await begin();
-    expect((await models.choose({ name: null })).entry.name).toBe('a');
-    await write(`${MODELS('b', 'c')}title:\n  enabled: false\n`);
-    expect((await models.choose({ name: null })).entry.name).toBe('b');
-    expect((await models.choose({ name: 'c' })).entry.name).toBe('c');
-    expect([views.map(({ name }) => name), names]).toEqual([
-      ['b', 'c'],
-      ['b', 'c'],
-    ]);
-    // What is gone has its default again.
-    expect(title).toMatchObject({ enabled: false, maxWords: 6 });
-    // The key that was taken out is still a secret.
-    expect(secrets).toEqual(['key-of-a', 'key-of-b', 'key-of-c']);
+    const { look, live } = await begin();
+    expect((await look()).title).toEqual({ max_words: 3 });
+    await write(`${MODELS('b')}title:\n  enabled: false\napprovals:\n  tools: [bash]\n`);
+    expect(await look()).toMatchObject({ title: { enabled: false }, approvals: ['bash'], models: [{ name: 'b' }] });
+    expect((await look()).title.max_words).toBeUndefined();
+    expect(live.state).toEqual({
+      file: join(folder, 'config.yaml'),
+      revision: 1,
+      changed: ['models', 'title.max_words', 'title.enabled', 'approvals.tools'],
+      restart: [],
+      fault: null,
+    });
   });
 
   test('the content counts, not the time; the same content is read once', verifies('CFG-4a'), async () => {
     await write(MODELS('a'));
-    const { models, loads } = await begin();
+    const { names, loads } = await begin();
     const old = new Date(0);
     await utimes(join(folder, 'config.yaml'), old, old);
-    await models.choose({ name: null });
-    await models.choose({ name: null });
+    await names();
+    await names();
     const before = loads();
-    await models.choose({ name: null });
+    await names();
     expect(loads()).toBe(before);
     // As long as before, and with the same time.
     await write(MODELS('b'));
     await utimes(join(folder, 'config.yaml'), old, old);
-    const [first, second] = await Promise.all([models.choose({ name: null }), models.choose({ name: null })]);
-    expect([first.entry.name, second.entry.name]).toEqual(['b', 'b']);
+    expect(await Promise.all([names(), names()])).toEqual([['b'], ['b']]);
     expect(loads()).toBe(before + 1);
+  });
+
+  test('a file that is being written counts once it is whole', verifies('CFG-4a'), async () => {
+    await write(MODELS('a'));
+    const { names, live } = await begin();
+    await names();
+    await write('');
+    const seen = names();
+    await write(MODELS('b'));
+    expect(await seen).toEqual(['b']);
+    expect(live.state.revision).toBe(1);
   });
 
   test('a variable of .env is part of it', verifies('CFG-4a'), async () => {
     await write('models:\n  - name: a\n    use: fake\n    model: $WHICH\n');
     await write('WHICH=one\n', '.env');
-    const { models } = await begin();
-    expect((await models.choose({ name: 'a' })).entry.model).toBe('one');
+    const { look } = await begin();
+    expect((await look()).models[0]?.model).toBe('one');
     await write('WHICH=two\n', '.env');
-    expect((await models.choose({ name: 'a' })).entry.model).toBe('two');
+    expect((await look()).models[0]?.model).toBe('two');
   });
 
   test.each([
@@ -107,39 +107,83 @@ describe('a file that changes while the process runs', () => {
       'models:\n  - name: b\n    api_key: $NOT_SET\n',
       /NOT_SET, which is not set/,
     ],
-    ['names a provider that is not there', MODELS('b').replace('fake', 'nowhere'), /nowhere\\+", which is not known/],
+    ['contradicts itself', `${MODELS('b')}guardrails:\n  enabled: true\n`, /guardrails\.provider is missing/],
     ['opens the port to all', `${MODELS('b')}server:\n  host: 0.0.0.0\n`, /Set a token first/],
   ])('one that %s changes nothing and is told once', verifies('CFG-4a', 'GW-27'), async (_, text, told) => {
     await write(`${MODELS('a')}title:\n  max_words: 3\n`);
-    const { models, title, names, told: log } = await begin();
+    const { live, look, names, told: log } = await begin();
     await write(text);
-    for (let time = 0; time < 3; time++) expect((await models.choose({ name: null })).entry.name).toBe('a');
-    expect([names, title.maxWords]).toEqual([['a'], 3]);
+    for (let time = 0; time < 3; time++) expect(await names()).toEqual(['a']);
+    expect((await look()).title.max_words).toBe(3);
     expect(log).toEqual([expect.stringMatching(told)]);
+    expect(live.state).toMatchObject({ revision: 0, fault: expect.stringMatching(told) });
     // And put right again it counts.
     await write(MODELS('c'));
-    expect((await models.choose({ name: null })).entry.name).toBe('c');
+    expect(await names()).toEqual(['c']);
+    expect(live.state).toMatchObject({ revision: 1, fault: null });
+  });
+
+  test('one part that cannot take it keeps it from all, and a later try may', verifies('CFG-4a'), async () => {
+    await write(MODELS('a'));
+    const { live, names } = await begin();
+    let broken = true;
+    live.onChange(() => {
+      if (broken) throw new Error('the module is missing');
+      return () => {};
+    });
+    await write(MODELS('b'));
+    expect(await names()).toEqual(['a']);
+    expect(live.state.fault).toBe('the module is missing');
+    broken = false;
+    expect(await names()).toEqual(['a']);
+    await live.refresh('again');
+    expect(await names()).toEqual(['b']);
+    expect(live.state.fault).toBeNull();
   });
 
   test('what counts at the start only is named with its reason, and stays', verifies('CFG-4b', 'GW-27'), async () => {
-    await write(MODELS('a'));
-    const { models, told } = await begin();
-    await write(`${MODELS('b')}server:\n  port: 3000\n`);
-    await models.choose({ name: null });
+    await write(`${MODELS('a')}sandbox:\n  network: none\n`);
+    const { look, live, told } = await begin();
+    await write(`${MODELS('b')}server:\n  port: 3000\nsandbox:\n  network: host\n  memory_limit: 100000000\n`);
+    await write('REINDEER_HOME=elsewhere\n', '.env');
+    const settings = await look();
+    expect(settings).toMatchObject({
+      models: [{ name: 'b' }],
+      home: join(folder, '.reindeer'),
+      server: { port: 2026 },
+      sandbox: { network: 'none', memory_limit: 100_000_000 },
+    });
+    expect(live.state.restart).toEqual(['sandbox.network', 'server.port', 'REINDEER_HOME']);
     expect(told).toEqual([
-      'The configuration changed {"counts":["models"]}',
-      expect.stringMatching(/^server: the change counts after a restart\. The port is open\./),
+      'The configuration changed {"counts":["models","sandbox.memory_limit"]}',
+      expect.stringMatching(/^sandbox\.network: the change counts after a restart\. Who may reach/),
+      expect.stringMatching(/^server\.port: the change counts after a restart\. The port is open/),
+      expect.stringMatching(/^REINDEER_HOME: the change counts after a restart\./),
     ]);
-    await models.choose({ name: null });
-    expect(told).toHaveLength(2);
+    await look();
+    expect(told).toHaveLength(4);
+    // Put back, nothing waits any more.
+    await write(`${MODELS('b')}sandbox:\n  memory_limit: 100000000\n  network: none\n`);
+    await write('', '.env');
+    await look();
+    expect(live.state).toMatchObject({ revision: 1, restart: [] });
   });
 });
 
-test('every section counts either from the next run or from the next start, with a reason', verifies('CFG-4b'), () => {
-  const lists = [RELOADED, Object.keys(STARTUP_ONLY), OF_THE_FILE];
-  const listed = lists.flat();
-  expect(listed.toSorted()).toEqual(Object.keys(configSchema.shape).toSorted());
-  expect(new Set(listed).size).toBe(listed.length);
-  for (const reason of Object.values(STARTUP_ONLY)) expect(reason).toMatch(/^[A-Z].{15,}\.$/);
-  expect(listed.filter((key) => SECTIONS_WITHOUT_EFFECT.includes(key))).toEqual([]);
+test('what needs a restart is a key of the schema, with a reason', verifies('CFG-4b'), () => {
+  const known = schemaKeys().map(({ path }) => path);
+  for (const [key, reason] of Object.entries(STARTUP_ONLY)) {
+    expect(
+      known.some((path) => path === key || path.startsWith(`${key}.`) || path.startsWith(`${key}[`)),
+      key,
+    ).toBe(true);
+    expect(reason).toMatch(/^[A-Z].{15,}\.$/);
+    expect(needsRestart(`${key}.more`)).toBe(reason);
+  }
+  expect(['models', 'tools[].name', 'summarization.enabled', 'sandbox.replicas'].map(needsRestart)).toEqual([
+    null,
+    null,
+    null,
+    null,
+  ]);
 });

@@ -1,10 +1,12 @@
 import type { OpenAPIHono } from '@hono/zod-openapi';
-import { ReindeerError } from '@reindeer/protocol';
+import { type JsonObject, ReindeerError } from '@reindeer/protocol';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
+import type { LiveSettings } from '../config/reload.ts';
 import { METRICS_TYPE } from '../metrics/text.ts';
 import { didYouMean } from '../nearest.ts';
 import { artifactEditRoute } from './artifact-edit.ts';
 import { artifactRoutes } from './artifacts.ts';
+import { configurationRoutes } from './configuration.ts';
 import { conversationRoutes } from './conversation.ts';
 import { errorAnswer } from './errors.ts';
 import { feedbackRoutes } from './feedback.ts';
@@ -53,6 +55,7 @@ export function createApp(parts: HttpParts): OpenAPIHono<Environment> {
 
   const api = createApi();
   metaRoutes(api, parts);
+  configurationRoutes(api, parts);
   assistantRoutes(api, parts);
   threadRoutes(api, parts);
   conversationRoutes(api, parts);
@@ -108,6 +111,7 @@ function healthRoutes(app: Api, parts: HttpParts): void {
       ready,
       stopping,
       sandbox: parts.sandboxes.report(),
+      ...(parts.configuration === undefined ? {} : { configuration: configurationHealth(parts.configuration) }),
       ...parts.facts?.(),
     });
   });
@@ -115,6 +119,13 @@ function healthRoutes(app: Api, parts: HttpParts): void {
     const { ready, stopping } = parts.intake();
     return c.json({ ready, stopping }, ready && !stopping ? 200 : 503);
   });
+}
+
+/** Names of keys, no values and no reasons: this is told to everybody who reaches the port. Looks at the files beside the answer, not before it. */
+function configurationHealth(live: LiveSettings): JsonObject {
+  void live.refresh();
+  const { fault, restart, revision } = live.state;
+  return { status: fault === null ? 'ok' : 'faulty', revision, restart: [...restart] };
 }
 
 function failed(c: RequestContext, parts: HttpParts, error: unknown): Response {

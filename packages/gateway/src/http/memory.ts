@@ -36,7 +36,6 @@ const answers = { 501: 'This server remembers nothing.' };
 
 /** What is remembered of the user: seen, corrected, taken along and erased (MEM-7). */
 export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
-  const { configuration } = parts;
   const memoryOf = (): Memory => {
     if (parts.memory === null)
       throw new ReindeerError(
@@ -113,7 +112,7 @@ export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
       summary: 'How the memory is set.',
       answers: { 200: 'The settings.' },
     },
-    ({ c }) => c.json(configView(configuration)),
+    ({ c }) => c.json(configView(parts.configuration)),
   );
   route(
     api,
@@ -126,7 +125,7 @@ export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
       answers: { 200: 'The state.' },
     },
     async ({ c, query }) => {
-      const { memory, learner, modelName } = parts;
+      const { memory, learner, modelName, configuration } = parts;
       const owner = ownerOf(c, query);
       const document = await memory?.document(owner);
       const { enabled } = configuration.settings;

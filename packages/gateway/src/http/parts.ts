@@ -7,6 +7,7 @@ import type {
   Surroundings,
   ThreadService,
 } from '@reindeer/protocol';
+import type { LiveSettings } from '../config/reload.ts';
 import type { Conversation } from '../conversation.ts';
 import type { Convert } from './companions.ts';
 import type { GuardSettings } from './guards.ts';
@@ -63,6 +64,8 @@ export interface HttpParts {
   readonly modules?: readonly ((api: Api) => void)[];
   readonly assistants: readonly Assistant[];
   readonly models: readonly ModelView[];
+  /** The configuration and its changes; absent = it stays as it is. */
+  readonly configuration?: LiveSettings;
   /** Looks whether the configuration is another one by now; before each request that depends on the models. */
   readonly refresh?: () => Promise<void>;
   /** Custom agents of users; absent = there are none. */

@@ -1,11 +1,15 @@
 import { openPostgresOwnership } from '@reindeer/database';
 import type { OwnershipStore, SandboxLifecycle, SandboxProvider, Surroundings } from '@reindeer/protocol';
 import {
+  type ChangeSettings,
+  type ContainerSettings,
   createContainerProvider,
   createSandboxProvider,
+  type LifecycleSettings,
   leaseTtlMs,
   newOwnerId,
   openOwnershipStore,
+  type SandboxSettings,
 } from '@reindeer/sandbox';
 import type { Settings } from '../config/settings.ts';
 import type { Variables } from '../config/substitute.ts';
@@ -19,6 +23,8 @@ export interface OpenedSandboxes {
   /** Whose name stands in the ownership store; null without one. */
   readonly ownerId: string | null;
   shutdown(): Promise<void>;
+  /** Takes over new limits: throws for those that cannot be kept, and answers what lets them count. */
+  prepare(settings: Settings): () => void;
 }
 
 export interface OpenSandboxes {
@@ -41,20 +47,32 @@ const ADOPTION_MS = 10_000;
 export async function openSandboxes(parts: OpenSandboxes): Promise<OpenedSandboxes> {
   const { settings, surroundings, variables, containers = createContainerProvider } = parts;
   if (settings.sandbox.provider !== 'container') {
+    const changes = new Changes<SandboxSettings>();
     const provider = await createSandboxProvider({
       settings: sandboxSettings(settings),
+      onChanges: changes.add,
       home: settings.home,
       surroundings,
       environment: variables,
     });
-    return { provider, lifecycle: null, ownerId: null, shutdown: () => provider.shutdown() };
+    return {
+      provider,
+      lifecycle: null,
+      ownerId: null,
+      shutdown: () => provider.shutdown(),
+      prepare: (next) => changes.prepare(sandboxSettings(next)),
+    };
   }
   const ownership = await openOwnership(settings, surroundings);
   let lifecycle: SandboxLifecycle;
+  const ofContainers = new Changes<ContainerSettings>();
+  const ofLifecycle = new Changes<LifecycleSettings>();
   try {
     lifecycle = await containers({
       settings: containerSettings(settings),
       lifecycle: sandboxLifecycleSettings(settings),
+      onChanges: ofContainers.add,
+      onLifecycleChanges: ofLifecycle.add,
       ownership,
       home: settings.home,
       surroundings,
@@ -72,7 +90,33 @@ export async function openSandboxes(parts: OpenSandboxes): Promise<OpenedSandbox
   );
   await Promise.race([lifecycle.start(), late]);
   over.abort();
-  return { provider: lifecycle, lifecycle, ownerId: ownership.ownerId, shutdown: () => lifecycle.shutdown() };
+  return {
+    provider: lifecycle,
+    lifecycle,
+    ownerId: ownership.ownerId,
+    shutdown: () => lifecycle.shutdown(),
+    prepare: (next) => {
+      const commits = [
+        ofContainers.prepare(containerSettings(next)),
+        ofLifecycle.prepare(sandboxLifecycleSettings(next)),
+      ];
+      return () => {
+        for (const commit of commits) commit();
+      };
+    },
+  };
+}
+
+/** What changes the settings of a provider, once it is made. */
+class Changes<T> {
+  #change: ChangeSettings<T> | null = null;
+  readonly add = (change: ChangeSettings<T>): void => {
+    this.#change = change;
+  };
+
+  prepare(changed: Partial<T>): () => void {
+    return this.#change?.(changed) ?? (() => {});
+  }
 }
 
 /** The store of `sandbox.ownership`, under a new name of this process. @throws ReindeerError `configuration` */

@@ -29,7 +29,7 @@ function scene(part: { readonly replicas?: number } = {}) {
     settings: { replicas },
   });
   const leases = new SharedLeases(lifecycle, logger);
-  const prewarming = new Prewarming({ lifecycle, leases, replicas, logger });
+  const prewarming = new Prewarming({ lifecycle, leases, replicas: () => replicas, logger });
   return { surroundings, engine, backend, lifecycle, leases, prewarming };
 }
 

@@ -7,7 +7,7 @@ export interface PrewarmParts {
   readonly lifecycle: SandboxLifecycle;
   readonly leases: SandboxLeases;
   /** As many sandboxes as there should be: nothing is started ahead past it, and nothing is given up for it. */
-  readonly replicas: number;
+  readonly replicas: () => number;
   readonly logger: Logger;
 }
 
@@ -32,7 +32,7 @@ export class Prewarming {
     const kept = lifecycle.list();
     // It has one already, active or warm.
     const has = kept.some(({ identity }) => identity?.threadId === run.threadId && identity.userId === run.userId);
-    if (has || kept.length + this.#running.size >= replicas) return;
+    if (has || kept.length + this.#running.size >= replicas()) return;
     const warming = this.#warm(run);
     this.#running.add(warming);
     warming.finally(() => this.#running.delete(warming)).catch(() => {});

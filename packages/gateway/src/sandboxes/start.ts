@@ -23,6 +23,8 @@ export interface StartedSandboxes {
   readonly leases: SharedLeases;
   /** null where a sandbox takes no time to make, or the operator does not want it. */
   readonly prewarming: Prewarming | null;
+  /** Takes over new limits: throws for those that cannot be kept, and answers what lets them count. */
+  prepare(settings: Settings): () => void;
 }
 
 /** The process whose signals stop the sandboxes, unless its host has declared that it does so itself. */
@@ -60,7 +62,22 @@ export async function startSandboxes(
   if (opened === null) throw new ReindeerError('internal', 'The sandboxes are missing after their start.');
   const { provider, lifecycle, ownerId } = opened;
   const leases = new SharedLeases(provider, logger);
-  const { replicas = DEFAULT_LIFECYCLE_SETTINGS.replicas, prewarm = true } = settings.sandbox;
+  let { sandbox } = settings;
+  const { prewarm = true } = sandbox;
+  const replicas = () => sandbox.replicas ?? DEFAULT_LIFECYCLE_SETTINGS.replicas;
   const prewarming = lifecycle === null || !prewarm ? null : new Prewarming({ lifecycle, leases, replicas, logger });
-  return { provider, lifecycle, ownerId, leases, prewarming };
+  return {
+    provider,
+    lifecycle,
+    ownerId,
+    leases,
+    prewarming,
+    prepare: (next) => {
+      const commit = opened.prepare(next);
+      return () => {
+        commit();
+        ({ sandbox } = next);
+      };
+    },
+  };
 }

@@ -37,6 +37,8 @@ export interface BatchParts {
   } | null;
 }
 
+type Writable<T> = { -readonly [K in keyof T]: T[K] };
+
 /** Keys and titles. */
 const LONGEST_KEY = 128;
 const LONGEST_TITLE = 200;
@@ -50,24 +52,25 @@ const WATCH_GAP_MS = 200;
  * States: made → started → stopping → stopped. From the first moment of the stop nothing is submitted any more (BT-19).
  */
 export class LocalBatchService implements BatchService {
-  readonly settings: BatchSettings;
+  readonly settings: Writable<BatchSettings>;
   readonly #store: BatchStore;
   readonly #surroundings: Surroundings;
   readonly #worker: BatchWorker | null;
   readonly #reporter: BatchReporter | null;
   readonly #sweeper: ItemThreadSweeper | null;
   readonly #changes = new Bell();
-  readonly #types: readonly string[] | null;
+  /** Asked each time: the sub-agents may change while the process runs. */
+  readonly #types: () => readonly string[] | null;
   #accepting = true;
 
   constructor(parts: BatchParts) {
     const { store, surroundings, work } = parts;
-    const settings: BatchSettings = { ...DEFAULT_BATCH_SETTINGS, ...parts.settings };
+    const settings: Writable<BatchSettings> = { ...DEFAULT_BATCH_SETTINGS, ...parts.settings };
     this.settings = settings;
     this.#store = store;
     this.#surroundings = surroundings;
     const works = work !== null && settings.enabled;
-    this.#types = work?.types ?? null;
+    this.#types = () => work?.types ?? null;
     this.#reporter = works
       ? new BatchReporter({
           store,
@@ -96,6 +99,12 @@ export class LocalBatchService implements BatchService {
           },
         })
       : null;
+  }
+
+  /** New limits, for batches and attempts that begin from now on. Whether, how often and under which leases it works stays. */
+  configure(settings: BatchSettings): void {
+    const { enabled, pollMs, leaseMs } = this.settings;
+    Object.assign(this.settings, settings, { enabled, pollMs, leaseMs });
   }
 
   get working(): boolean {
@@ -226,8 +235,9 @@ export class LocalBatchService implements BatchService {
   }
 
   #check({ items, subagentType }: SubmitBatch): void {
-    if (this.#types !== null && !this.#types.includes(subagentType))
-      throw invalid(`There is no sub-agent "${subagentType.slice(0, 80)}". Choose one of: ${this.#types.join(', ')}.`);
+    const types = this.#types();
+    if (types !== null && !types.includes(subagentType))
+      throw invalid(`There is no sub-agent "${subagentType.slice(0, 80)}". Choose one of: ${types.join(', ')}.`);
     const { maxItems, maxPromptChars, maxTotalChars } = this.settings;
     if (items.length === 0) throw invalid('A batch needs at least one item.');
     if (items.length > maxItems)

@@ -44,7 +44,9 @@ type Finalized =
  * finalize (one transaction, terminal fact inside) → settle. A stop leads from any step to the ending of its reason; a fenced run
  * leaves without writing (RL-08). A cancel that was recorded first is adopted at the terminal write (RL-14).
  */
-export async function work(parts: WorkerParts, local: LocalRun): Promise<void> {
+export async function work(given: WorkerParts, local: LocalRun): Promise<void> {
+  // Settings may change while it works; an attempt ends under those that it began with.
+  const parts: WorkerParts = { ...given, settings: { ...given.settings } };
   let waiting = false;
   const { logger } = parts.surroundings;
   const { runId, threadId } = local.run;

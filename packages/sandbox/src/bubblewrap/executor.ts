@@ -18,7 +18,6 @@ const OVER_QUOTA_FILE_BYTES = 1024 * 1024;
 
 /** Runs commands in bubblewrap, under what the probe found. Idle it costs nothing: no process outlives its command. */
 export class BubblewrapExecutor implements Executor {
-  readonly report: IsolationReport;
   readonly pathStyle = 'virtual';
   readonly #findings: BubblewrapFindings;
   readonly #settings: SandboxSettings;
@@ -46,7 +45,10 @@ export class BubblewrapExecutor implements Executor {
     this.#guard = guard;
     this.#background = new Background(surroundings.logger);
     this.#ledger = new DiskLedger(surroundings.clock);
-    this.report = isolationReport(findings, settings);
+  }
+
+  get report(): IsolationReport {
+    return isolationReport(this.#findings, this.#settings);
   }
 
   async prepare(paths: ThreadPaths, key: ThreadKey): Promise<void> {
@@ -54,9 +56,13 @@ export class BubblewrapExecutor implements Executor {
     await makeThreadFolders(paths, identity.kind === 'private-uid' ? identity.uid : null);
   }
 
-  readonly execute = async (paths: ThreadPaths, key: ThreadKey, request: CheckedRequest): Promise<ExecResult> => {
+  readonly execute = async (
+    paths: ThreadPaths,
+    key: ThreadKey,
+    request: CheckedRequest,
+    settings = this.#settings,
+  ): Promise<ExecResult> => {
     const { confirmed, cgroups, filter, inheritedDescriptors, program, system } = this.#findings;
-    const settings = this.#settings;
     const { clock, logger } = this.#surroundings;
     const [identity, over] = await Promise.all([
       this.#identity(paths, key),

@@ -20,14 +20,19 @@ import type { LifecycleSettings } from '../lifecycle/settings.ts';
 import { storageOf } from '../lifecycle/storage.ts';
 import { PipePool } from '../process/pipes.ts';
 import { ThreadSandboxProvider, trashFolder } from '../provider.ts';
-import { DEFAULT_SANDBOX_SETTINGS } from '../settings.ts';
+import { type ChangeSettings, changesOf, DEFAULT_SANDBOX_SETTINGS } from '../settings.ts';
 import { ContainerBackend, type ContainerBackendParts } from './backend.ts';
 import { ContainerClients } from './clients.ts';
 import { EngineClient, findEngineSocket } from './engine.ts';
 import { ownerOf } from './identity.ts';
 import { RunFolders } from './run-folders.ts';
 import { ContainerSecrets } from './secrets.ts';
-import { type ContainerSettings, checkContainerSettings, DEFAULT_CONTAINER_SETTINGS } from './settings.ts';
+import {
+  type ContainerSettings,
+  checkContainerSettings,
+  DEFAULT_CONTAINER_SETTINGS,
+  LIVE_CONTAINER_SETTINGS,
+} from './settings.ts';
 
 export interface CreateContainerProvider {
   /** What differs from `DEFAULT_CONTAINER_SETTINGS`. */
@@ -41,6 +46,10 @@ export interface CreateContainerProvider {
   readonly surroundings: Surroundings;
   /** The host's environment: `DOCKER_HOST`, `CONTAINER_HOST`, `XDG_RUNTIME_DIR`, `HOME`, to find the engine's socket. */
   readonly environment: Readonly<Record<string, string | undefined>>;
+  /** Is given what changes the limits of new containers, and of commands, while the provider lives. */
+  readonly onChanges?: (change: ChangeSettings<ContainerSettings>) => void;
+  /** The same for how many there may be, and how long they stay. */
+  readonly onLifecycleChanges?: (change: ChangeSettings<LifecycleSettings>) => void;
 }
 
 /** The parts of a provider of containers, for whoever puts a lifecycle of its own on top. */
@@ -57,7 +66,7 @@ export interface ContainerParts {
  * @throws ReindeerError `configuration` for settings that cannot be kept, and for a data folder that cannot be written
  */
 export async function createContainerProvider(input: CreateContainerProvider): Promise<SandboxLifecycle> {
-  const { ownership, surroundings, lifecycle } = input;
+  const { ownership, surroundings, lifecycle, onLifecycleChanges } = input;
   const { backend, storage } = await openContainerBackend(input);
   return createLifecycleProvider({
     backend,
@@ -65,6 +74,7 @@ export async function createContainerProvider(input: CreateContainerProvider): P
     ownership,
     surroundings,
     ...(lifecycle === undefined ? {} : { settings: lifecycle }),
+    ...(onLifecycleChanges === undefined ? {} : { onChanges: onLifecycleChanges }),
   });
 }
 
@@ -74,6 +84,7 @@ export async function openContainerBackend(
 ): Promise<ContainerParts> {
   const settings = { ...DEFAULT_CONTAINER_SETTINGS, ...input.settings };
   checkContainerSettings(settings);
+  input.onChanges?.(changesOf(settings, DEFAULT_CONTAINER_SETTINGS, LIVE_CONTAINER_SETTINGS, checkContainerSettings));
   const { surroundings, ownership } = input;
   const home = await madeHome(input.home);
   const engine = new EngineClient(await findEngineSocket(settings.engineSocket, input.environment), surroundings.clock);

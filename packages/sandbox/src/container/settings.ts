@@ -78,6 +78,17 @@ const MIB = 1024 * 1024;
 /** The places inside a container that Reindeer itself fills. */
 const RESERVED = ['/mnt/user-data', '/mnt/skills', '/run/reindeer', '/proc', '/sys', '/dev'];
 
+/** What may change while the provider lives: containers that are made from then on have it, and commands at once. */
+export const LIVE_CONTAINER_SETTINGS = [
+  'bashCommandTimeoutMs',
+  'memoryBytes',
+  'processes',
+  'cpus',
+  'diskBytes',
+  'maxCommands',
+  'environment',
+] as const;
+
 /** Throws `configuration`, naming the key, for settings that cannot be kept. */
 export function checkContainerSettings(settings: ContainerSettings): void {
   const fault = (text: string) => new ReindeerError('configuration', `sandbox: ${text}`);

@@ -6,6 +6,7 @@ import type {
   SandboxMachine,
   Surroundings,
 } from '@reindeer/protocol';
+import type { ChangeSettings } from '../settings.ts';
 import type { Claims } from './claims.ts';
 import type { Meters } from './meters.ts';
 import type { LifecycleSettings } from './settings.ts';
@@ -34,6 +35,8 @@ export interface LifecycleParts {
   readonly storage: ThreadStorage;
   readonly surroundings: Surroundings;
   readonly settings?: Partial<LifecycleSettings>;
+  /** Is given what changes them while the provider lives. */
+  readonly onChanges?: (change: ChangeSettings<LifecycleSettings>) => void;
   readonly section?: ThreadSection;
   /** Default: `reduceSandbox`. */
   readonly machine?: SandboxMachine;

@@ -12,6 +12,7 @@ import {
 } from '@reindeer/protocol';
 import { KeyedLock } from '../keyed-lock.ts';
 import { within } from '../process/supervise.ts';
+import { changesOf } from '../settings.ts';
 import { Acquires } from './acquires.ts';
 import { Claims } from './claims.ts';
 import { aborted, closed } from './errors.ts';
@@ -20,7 +21,13 @@ import { each, Maintenance } from './maintenance.ts';
 import { availableMemory } from './memory.ts';
 import { Meters } from './meters.ts';
 import type { Core, LifecycleParts, ThreadStorage } from './parts.ts';
-import { checkLifecycleSettings, DEFAULT_LIFECYCLE_SETTINGS, graceMs, STORE_OPERATION_MS } from './settings.ts';
+import {
+  checkLifecycleSettings,
+  DEFAULT_LIFECYCLE_SETTINGS,
+  graceMs,
+  LIVE_LIFECYCLE_SETTINGS,
+  STORE_OPERATION_MS,
+} from './settings.ts';
 import { Stops } from './stops.ts';
 import { SandboxTable } from './table.ts';
 import { TeardownLeases } from './teardown.ts';
@@ -50,6 +57,7 @@ export class LifecycleProvider implements SandboxLifecycle {
   constructor(parts: LifecycleParts) {
     const settings = { ...DEFAULT_LIFECYCLE_SETTINGS, ...parts.settings };
     checkLifecycleSettings(settings);
+    parts.onChanges?.(changesOf(settings, DEFAULT_LIFECYCLE_SETTINGS, LIVE_LIFECYCLE_SETTINGS, checkLifecycleSettings));
     const { backend, ownership, surroundings } = parts;
     const { clock, logger } = surroundings;
     const meters = new Meters();

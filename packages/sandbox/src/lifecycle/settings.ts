@@ -55,6 +55,16 @@ export const DEFAULT_LIFECYCLE_SETTINGS: LifecycleSettings = {
   drainMs: 15_000,
 };
 
+/** What may change while the provider lives: all that no lease and no peer depends on. */
+export const LIVE_LIFECYCLE_SETTINGS = [
+  'idleTimeoutMs',
+  'replicas',
+  'overflow',
+  'burstLimit',
+  'acquireTimeoutMs',
+  'memoryReserveBytes',
+] as const;
+
 /** Throws `configuration` for settings that cannot be kept. */
 export function checkLifecycleSettings(settings: LifecycleSettings): void {
   const fault = (text: string) => new ReindeerError('configuration', `sandbox: ${text}`);

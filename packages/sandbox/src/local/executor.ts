@@ -19,7 +19,6 @@ const GONE_MS = 5_000;
  * command that leaves its group on purpose is not followed while the server runs; nothing here claims otherwise.
  */
 export class LocalExecutor implements Executor {
-  readonly report: IsolationReport;
   readonly pathStyle = 'relative';
   readonly #settings: SandboxSettings;
   readonly #surroundings: Surroundings;
@@ -40,7 +39,11 @@ export class LocalExecutor implements Executor {
     this.#pipes = pipes;
     this.#guard = guard;
     this.#environment = environment;
-    this.report = {
+  }
+
+  get report(): IsolationReport {
+    const settings = this.#settings;
+    return {
       provider: 'local',
       canExecute: true,
       network: 'host',
@@ -64,10 +67,15 @@ export class LocalExecutor implements Executor {
     return makeThreadFolders(paths, null);
   }
 
-  readonly execute = async (paths: ThreadPaths, _key: ThreadKey, request: CheckedRequest): Promise<ExecResult> => {
+  readonly execute = async (
+    paths: ThreadPaths,
+    _key: ThreadKey,
+    request: CheckedRequest,
+    settings = this.#settings,
+  ): Promise<ExecResult> => {
     const { clock, logger } = this.#surroundings;
     const began = clock.monotonic();
-    const output = new OutputBuffer(this.#settings.outputBytes, request.onOutput);
+    const output = new OutputBuffer(settings.outputBytes, request.onOutput);
     const pipe = await this.#pipes.acquire();
     const start = () =>
       spawn('bash', ['-c', request.command], {
@@ -76,7 +84,7 @@ export class LocalExecutor implements Executor {
         env: {
           ...scrubEnvironment(this.#environment),
           TMPDIR: paths.folders.temporary,
-          ...this.#settings.environment,
+          ...settings.environment,
           ...request.env,
           ...this.#guard.environment(),
         },
@@ -90,7 +98,7 @@ export class LocalExecutor implements Executor {
       output,
       clock,
       timeoutMs: request.timeoutMs,
-      outputEndBytes: this.#settings.outputEndBytes,
+      outputEndBytes: settings.outputEndBytes,
       signal: request.signal,
       stop: async () => {
         const group = child.pid;

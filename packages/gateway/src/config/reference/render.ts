@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { RELOADED, STARTUP_ONLY } from '../reload.ts';
+import { needsRestart, OF_THE_FILE, STARTUP_ONLY } from '../reload.ts';
 import { configSchema, KEYS_WITHOUT_EFFECT, SECTIONS_WITHOUT_EFFECT } from '../schema.ts';
 import { KEYS, OURS } from './keys.ts';
 
@@ -48,9 +48,13 @@ function valuesOf(schema: unknown): string {
   return 'section';
 }
 
+/** `section.key` of a path, without what is below. */
+const keyOf = (path: string): string => path.split('.').slice(0, 2).join('.').replace(/\[\]$/, '');
+
 /** The text of docs/configuration-reference.md. Throws for a key that `KEYS` does not explain. */
 export function configurationReference(): string {
   const sections = new Map<string, string[]>();
+  const reasons = new Map<string, Set<string>>();
   for (const { path, values } of schemaKeys()) {
     const note = KEYS[path];
     if (note === undefined) throw new Error(`${path} is not explained: add it to config/reference/keys.ts.`);
@@ -58,24 +62,30 @@ export function configurationReference(): string {
     const other = theirs === undefined ? '' : theirs === OURS ? 'no such key' : theirs;
     const name = path.split(/[.[]/)[0] ?? path;
     const rows = sections.get(name) ?? [];
-    rows.push(`| \`${path}\` | ${values} | ${ours} | ${other} | ${why ?? ''} |`);
+    const reason = needsRestart(path);
+    const from = OF_THE_FILE.includes(path) ? '' : reason === null ? 'next run' : 'restart';
+    if (reason !== null && !Object.hasOwn(STARTUP_ONLY, name))
+      reasons.set(name, (reasons.get(name) ?? new Set()).add(`\`${keyOf(path)}\`: ${reason}`));
+    rows.push(`| \`${path}\` | ${values} | ${ours} | ${from} | ${other} | ${why ?? ''} |`);
     sections.set(name, rows);
   }
   const parts = [...sections].map(([name, rows]) => {
-    const when = RELOADED.includes(name)
-      ? 'Counts from the next run on.'
-      : Object.hasOwn(STARTUP_ONLY, name)
-        ? `startup-only: ${STARTUP_ONLY[name]}`
-        : '';
+    const single = [...(reasons.get(name) ?? [])];
+    const when = Object.hasOwn(STARTUP_ONLY, name)
+      ? `startup-only: ${STARTUP_ONLY[name]}`
+      : single.length === 0
+        ? ''
+        : `startup-only:\n${single.map((line) => `- ${line}\n`).join('')}`.trimEnd();
     const head =
-      '| key | values | default | in DeerFlow, where it differs | why, or what to know |\n|---|---|---|---|---|';
+      '| key | values | default | counts from | in DeerFlow, where it differs | why, or what to know |\n|---|---|---|---|---|---|';
     return `## ${name}\n\n${when === '' ? '' : `${when}\n\n`}${head}\n${rows.join('\n')}\n`;
   });
   const inside = Object.entries(KEYS_WITHOUT_EFFECT).flatMap(([name, keys]) => keys.map((key) => `\`${name}.${key}\``));
   return `# Configuration reference
 
 Every key of \`config.yaml\`. Made by \`npm run reference\` from the schema; how the file is found and read is told in [configuration](configuration.md).
-\`[]\` stands for each entry of a list, \`NAME\` for a name of your own. Where the fourth column is empty, DeerFlow does the same.
+\`[]\` stands for each entry of a list, \`NAME\` for a name of your own. Where the fifth column is empty, DeerFlow does the same.
+A change counts from the *next run* on, without a restart (runs at work end as they began), or from the next *restart*; \`GET /api/config\` tells which changes wait for one.
 
 ${parts.join('\n')}
 ## Read over
