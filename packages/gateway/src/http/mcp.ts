@@ -2,7 +2,8 @@ import { z } from '@hono/zod-openapi';
 import type { McpServers } from '@reindeer/agent';
 import { type JsonObject, ReindeerError } from '@reindeer/protocol';
 import type { ExtensionsFile } from '../config/extensions.ts';
-import { checkStdioPolicy, maskServers, unmaskServers } from '../config/mcp-config.ts';
+import { checkStdioPolicy } from '../config/mcp-config.ts';
+import { maskServers, unmaskServers } from '../config/mcp-masks.ts';
 import type { Variables } from '../config/substitute.ts';
 import { type Api, route } from './route.ts';
 
