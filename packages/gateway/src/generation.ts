@@ -89,6 +89,10 @@ export async function createGeneration(
       model: await quickModel(models, settings.agent.summaryModel),
     },
   };
+  if (settings.memory.mode === 'tool' && (memory === null || !remembersByTools(settings)))
+    logger.warn(
+      'memory.mode is tool, but nothing is remembered (memory.enabled or manager_class): there are no memory tools',
+    );
   const { sandbox } = settings;
   const agent = createLeadAgent({
     models,
@@ -98,6 +102,7 @@ export async function createGeneration(
     ...(skills === undefined ? {} : { skills }),
     subagents,
     ...(memory === null ? {} : { memory, capture: memory }),
+    ...(memory !== null && remembersByTools(settings) ? { memoryTools: memory } : {}),
     ...(profiles === undefined ? {} : { profiles }),
     toolGroups: settings.tools.groups,
     ...(settings.batches.enabled ? { batches: parts.batches } : {}),
@@ -135,7 +140,11 @@ export async function createGeneration(
       surroundings,
     }),
     judge: await judgeOf(models, settings.skills.judge, 'skill-scan'),
-    learn: settings.memory.settings.enabled ? await judgeOf(models, settings.memory.model, 'memory') : null,
+    // Where the agent remembers by itself, nothing is learned from conversations (MEM-9).
+    learn:
+      settings.memory.settings.enabled && settings.memory.mode === 'middleware'
+        ? await judgeOf(models, settings.memory.model, 'memory')
+        : null,
   };
 }
 
@@ -145,6 +154,8 @@ async function judgeOf(models: ModelRegistry, name: string | null, purpose: stri
   if (entry.use === DEMO_USE) return null;
   return (question, signal) => askOnce({ model, question, purpose, signal });
 }
+
+const remembersByTools = ({ memory }: Settings): boolean => memory.mode === 'tool' && memory.settings.enabled;
 
 /** Notes what a compaction on request takes out of a conversation. */
 function leaving(memory: Memory | null): Pick<SummarizationSettings, 'beforeCompaction'> {

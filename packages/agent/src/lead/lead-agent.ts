@@ -26,6 +26,8 @@ import { AttemptScope, SCOPE } from '../loop/scope.ts';
 import { threadChannels } from '../loop/thread-channels.ts';
 import { type DeferredTools, deferTools, type ToolSearchSettings } from '../mcp/deferred.ts';
 import type { McpCatalog } from '../mcp/servers.ts';
+import type { Memory } from '../memory/service.ts';
+import { MEMORY_TOOLS_PROMPT, memoryTools } from '../memory/tools.ts';
 import { approvalMiddleware } from '../middleware/approval.ts';
 import { clarificationMiddleware } from '../middleware/clarification.ts';
 import { deliveryMiddleware } from '../middleware/delivery.ts';
@@ -107,6 +109,8 @@ export interface LeadAgentOptions {
   readonly memory?: MemorySource;
   /** Notes conversations, so that something may be learned from them; absent = nothing is. Never those of sub-agents. */
   readonly capture?: MemoryCapture;
+  /** The agent remembers by tools of its own; nothing is learned from conversations then (MEM-9). Never those of sub-agents. */
+  readonly memoryTools?: Memory;
   /** Custom agents; absent = there is only the default one. */
   readonly profiles?: AgentProfiles;
   /** Group of each tool that is in one, for agents that are kept to groups; absent = the groups that tools have by themselves. */
@@ -150,7 +154,10 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
   const fixedTools = [...coreTools(settings.tools, abilities), ...(options.tools ?? [])];
   // Last of all (AG-2). Only agents that may call them are offered them.
   const agentTools = { profiles: options.profiles, models: () => models.list().map((model) => model.name) };
-  const late = hasProfiles(agentTools) ? [setupAgentTool(agentTools), updateAgentTool(agentTools)] : [];
+  const late = [
+    ...(options.memoryTools === undefined ? [] : memoryTools(options.memoryTools)),
+    ...(hasProfiles(agentTools) ? [setupAgentTool(agentTools), updateAgentTool(agentTools)] : []),
+  ];
   const sections = new WeakMap<readonly Skill[], string>();
   const sectionOf = (skills: readonly Skill[]): string => {
     const known = sections.get(skills) ?? skillsSection(skills);
@@ -195,6 +202,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
             ...(bootstrap && name !== null ? { making: name } : {}),
             ...(planning ? { planning: TODOS_PROMPT } : {}),
             ...(skills === '' ? {} : { skills }),
+            ...(options.memoryTools === undefined || bootstrap ? {} : { memoryTools: MEMORY_TOOLS_PROMPT }),
             ...(deferred === null ? {} : { deferredTools: deferred.section }),
             ...(section === undefined ? {} : { delegation: section }),
           }),

@@ -12,6 +12,8 @@ export interface PromptOptions {
   readonly making?: string;
   /** Text of the section on skills; absent without skills. */
   readonly skills?: string;
+  /** Text of the section on memory tools; absent where the agent has none. */
+  readonly memoryTools?: string;
   /** Names of tools that must be searched for first; absent without any. */
   readonly deferredTools?: string;
   /** Text of the section on delegation; absent without sub-agents. */
@@ -36,6 +38,7 @@ export function systemPrompt(options: PromptOptions): string {
     ...(options.interactive ? [CLARIFICATION] : [NOT_INTERACTIVE]),
     ...(options.planning === undefined ? [] : [options.planning]),
     ...(options.skills === undefined ? [] : [options.skills]),
+    ...(options.memoryTools === undefined ? [] : [options.memoryTools]),
     ...(options.deferredTools === undefined ? [] : [options.deferredTools]),
     ...(options.delegation === undefined ? [] : [options.delegation]),
     workingDirectory(options),

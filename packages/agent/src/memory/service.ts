@@ -171,8 +171,17 @@ export class Memory implements MemorySource, MemoryCapture {
 
   /** @throws ReindeerError `bad_request` (empty, too long, confidence), `conflict` (said already, or no place for it) */
   async create(owner: MemoryOwner, input: FactInput): Promise<StoredMemoryFact> {
+    return (await this.add(owner, input)).fact;
+  }
+
+  /** As `create`; also answers the ids of the facts that had to go for it. */
+  async add(
+    owner: MemoryOwner,
+    input: FactInput,
+  ): Promise<{ readonly fact: StoredMemoryFact; readonly evicted: readonly string[] }> {
     const { content, category, confidence } = checked(input);
     const id = newId(this.#parts.surroundings.random);
+    let left: readonly string[] = [];
     await this.#change(owner, (document, now) => {
       const fact = made(id, { content, category, confidence }, now, 'manual');
       const gone = evicted([...document.facts, fact], this.settings, now);
@@ -181,6 +190,7 @@ export class Memory implements MemorySource, MemoryCapture {
           'conflict',
           `The memory is full (${this.settings.maxFacts} facts), and each of them is worth more than this one. Delete a fact first, or give this one more confidence.`,
         );
+      left = gone;
       return {
         put: [fact],
         remove: gone,
@@ -189,7 +199,7 @@ export class Memory implements MemorySource, MemoryCapture {
         touched: gone,
       };
     });
-    return await this.#factOf(owner, id);
+    return { fact: await this.#factOf(owner, id), evicted: left };
   }
 
   /**

@@ -5,7 +5,13 @@ import { memoryOf } from './memory.ts';
 
 describe('memory settings', () => {
   test('defaults; keys of backend_config; keys of older files where that says nothing', verifies('MEM-1'), () => {
-    expect(memoryOf()).toEqual({ manager: 'deermem', model: null, flushMs: 30_000, settings: DEFAULT_MEMORY });
+    expect(memoryOf()).toEqual({
+      manager: 'deermem',
+      mode: 'middleware',
+      model: null,
+      flushMs: 30_000,
+      settings: DEFAULT_MEMORY,
+    });
     const { settings, model, flushMs } = memoryOf({
       enabled: false,
       injection_enabled: false,
@@ -45,6 +51,6 @@ describe('memory settings', () => {
     for (const name of ['mem0', 'honcho', 'my.module:Other'])
       expect(() => memoryOf({ manager_class: name })).toThrow(/memory\.manager_class: .*Use one of: deermem, noop/);
     expect(() => memoryOf({ manager_class: 'dermem' })).toThrow('Did you mean "deermem"?');
-    expect(() => memoryOf({ mode: 'tool' })).toThrow('memory.mode: tool is not in this version');
+    expect(memoryOf({ mode: 'tool' }).mode).toBe('tool');
   });
 });

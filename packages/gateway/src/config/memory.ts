@@ -8,6 +8,8 @@ export interface MemoryConfiguration {
   /** Name of the model that learns; null = the first one. */
   readonly model: string | null;
   readonly manager: 'deermem' | 'noop';
+  /** Who remembers: a model that reads conversations afterwards, or the agent itself, by tools. */
+  readonly mode: 'middleware' | 'tool';
   /** Milliseconds that what is being learned gets at a stop. */
   readonly flushMs: number;
 }
@@ -22,14 +24,9 @@ const MANAGERS = ['deermem', 'noop'] as const;
 
 /**
  * The settings of the memory (MEM-1). Older files have the keys of `backend_config` beside it: they count where `backend_config` says nothing.
- * @throws ReindeerError `configuration` for a manager or a mode that is not here: a fallback would quietly remember nothing, or elsewhere
+ * @throws ReindeerError `configuration` for a manager that is not here: a fallback would quietly remember nothing, or elsewhere
  */
 export function memoryOf(section: Section = {}): MemoryConfiguration {
-  if (section.mode === 'tool')
-    throw new ReindeerError(
-      'configuration',
-      'memory.mode: tool is not in this version: no agent has memory tools. Remove the key, or set it to middleware.',
-    );
   const asked = section.manager_class ?? 'deermem';
   const word = asked.split(/[.:]/).at(-1)?.toLowerCase() ?? '';
   const manager = MANAGERS.find(
@@ -46,6 +43,7 @@ export function memoryOf(section: Section = {}): MemoryConfiguration {
   const { staleness, consolidation } = DEFAULT_MEMORY;
   return {
     manager,
+    mode: section.mode ?? 'middleware',
     model: given.model ?? given.model_name ?? null,
     flushMs: (section.shutdown_flush_timeout_seconds ?? 30) * 1000,
     settings: {

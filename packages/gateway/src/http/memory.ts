@@ -140,9 +140,11 @@ export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
           model: enabled ? modelName : null,
           reason: !enabled
             ? 'The memory is switched off.'
-            : modelName === null
-              ? 'There is only the demo model, which cannot learn. Configure a model.'
-              : null,
+            : configuration.mode === 'tool'
+              ? 'The agent remembers by its own tools (memory.mode: tool).'
+              : modelName === null
+                ? 'There is only the demo model, which cannot learn. Configure a model.'
+                : null,
           active: status?.active ?? 0,
           last_at: timeOf(status?.lastAt ?? null),
           last_outcome: status?.lastOutcome ?? null,
@@ -366,11 +368,11 @@ const auditView = (entry: { at: number; factId: string; act: string }): JsonObje
   act: entry.act,
 });
 
-function configView({ settings, manager, flushMs, model }: MemoryConfiguration): JsonObject {
+function configView({ settings, manager, mode, flushMs, model }: MemoryConfiguration): JsonObject {
   const { staleness, consolidation } = settings;
   return {
     enabled: settings.enabled,
-    mode: 'middleware',
+    mode,
     injection_enabled: settings.injection,
     shutdown_flush_timeout_seconds: flushMs / 1000,
     manager_class: manager,

@@ -214,7 +214,11 @@ export const KEYS: Readonly<Record<string, KeyNote>> = {
   'suggestions.model_name': ['the first model'],
 
   'memory.enabled': ['true'],
-  'memory.mode': ['middleware', undefined, '`tool` is refused: it is not in this version'],
+  'memory.mode': [
+    'middleware',
+    undefined,
+    '`tool`: the agent remembers by tools of its own, and nothing is learned from conversations',
+  ],
   'memory.injection_enabled': ['true'],
   'memory.shutdown_flush_timeout_seconds': ['30 s'],
   'memory.manager_class': ['deermem', undefined, 'or `noop`; others are refused, never replaced by another one'],
