@@ -133,3 +133,24 @@ test(
     expect((await api('GET', `/api/threads/${thread}/uploads/limits`)).body).toMatchObject({ max_files: 2 });
   },
 );
+
+test(
+  'an agent that remembers by tools has them, and nothing else learns; back to before by the file',
+  verifies('MEM-9'),
+  async () => {
+    await write('memory: {mode: tool}\n');
+    expect((await api('POST', '/api/config/reload')).status).toBe(200);
+    await run();
+    expect(offered().at(-1)).toEqual(expect.arrayContaining(['memory_search', 'memory_add', 'memory_delete']));
+    expect((await api('GET', '/api/memory/status')).body).toMatchObject({
+      mode: 'tool',
+      pending: 0,
+      learning: { enabled: false, reason: expect.stringContaining('memory.mode: tool') },
+    });
+    await write('');
+    await api('POST', '/api/config/reload');
+    await run();
+    expect(offered().at(-1)).not.toContain('memory_search');
+    expect((await api('GET', '/api/memory/status')).body).toMatchObject({ mode: 'middleware', pending: 1 });
+  },
+);
