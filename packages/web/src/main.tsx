@@ -4,7 +4,7 @@ import { httpApi } from './api/http-api.ts';
 import { keepToken, takeToken, tolerant } from './api/token.ts';
 import { App, type AppParts } from './app.tsx';
 import { newUuid } from './route.ts';
-import './styles.css';
+import './styles/index.css';
 import { chooseLanguage } from './words/words.ts';
 
 const session = tolerant(() => sessionStorage);

@@ -1,12 +1,26 @@
 import { webcrypto } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { newUuid, threadInPath } from './route.ts';
+import { newUuid, pathOf, placeOf } from './route.ts';
 
-test('the address names a chat or a new one', () => {
-  expect(threadInPath('/chats/abc-1_2')).toBe('abc-1_2');
-  expect(threadInPath('/chats/abc/')).toBe('abc');
-  for (const path of ['/', '/chats', '/chats/', '/chats/a/b', '/chats/a%2fb', `/chats/${'a'.repeat(65)}`])
-    expect(threadInPath(path)).toBeNull();
+test('an address names a place, and every place has its address', () => {
+  const NEW = { at: 'new', agent: null, bootstrap: false };
+  expect(placeOf('/chats/abc-1_2')).toEqual({ at: 'chat', threadId: 'abc-1_2' });
+  expect(placeOf('/chats/abc/')).toEqual({ at: 'chat', threadId: 'abc' });
+  expect(placeOf('/memory')).toEqual({ at: 'memory' });
+  expect(placeOf('/agents/Writer-2/new')).toEqual({ at: 'new', agent: 'writer-2', bootstrap: false });
+  for (const path of [
+    '/',
+    '/chats',
+    '/chats/',
+    '/chats/a/b',
+    '/chats/a%2fb',
+    `/chats/${'a'.repeat(65)}`,
+    '/memory/x',
+    '/agents/a_b/new',
+  ])
+    expect(placeOf(path)).toEqual(NEW);
+  for (const place of [placeOf('/'), placeOf('/chats/x'), placeOf('/skills'), placeOf('/agents/a/make')])
+    expect(placeOf(pathOf(place))).toEqual(place);
 });
 
 test('ids are UUIDs with and without the newer function', () => {

@@ -1,5 +1,37 @@
-/** `/chats/<id>` is that chat, everything else a new one. */
-export function threadInPath(path: string): string | null {
+/** The pages beside the chats. */
+export const PAGES = ['batches', 'memory', 'agents', 'skills', 'tools', 'settings'] as const;
+export type PageName = (typeof PAGES)[number];
+
+/** Where in the page the user is. */
+export type Place =
+  | { readonly at: 'chat'; readonly threadId: string }
+  | { readonly at: 'new'; readonly agent: string | null; readonly bootstrap: boolean }
+  | { readonly at: PageName };
+
+export const NEW_CHAT: Place = { at: 'new', agent: null, bootstrap: false };
+
+/** `/chats/<id>` is that chat, `/agents/<name>/new` a new chat with that agent, `/memory` and the like a page, everything else a new chat. */
+export function placeOf(path: string): Place {
+  const threadId = threadInPath(path);
+  if (threadId !== null) return { at: 'chat', threadId };
+  const talk = /^\/agents\/([A-Za-z0-9-]{1,64})\/(new|make)\/?$/.exec(path);
+  if (talk?.[1] !== undefined) return { at: 'new', agent: talk[1].toLowerCase(), bootstrap: talk[2] === 'make' };
+  const page = PAGES.find((name) => path === `/${name}` || path === `/${name}/`);
+  return page === undefined ? NEW_CHAT : { at: page };
+}
+
+export function pathOf(place: Place): string {
+  switch (place.at) {
+    case 'chat':
+      return `/chats/${place.threadId}`;
+    case 'new':
+      return place.agent === null ? '/' : `/agents/${place.agent}/${place.bootstrap ? 'make' : 'new'}`;
+    default:
+      return `/${place.at}`;
+  }
+}
+
+function threadInPath(path: string): string | null {
   return /^\/chats\/([A-Za-z0-9_-]{1,64})\/?$/.exec(path)?.[1] ?? null;
 }
 

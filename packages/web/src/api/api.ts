@@ -1,9 +1,12 @@
 import type { Dictionary } from '../chat/wire.ts';
+import type { Rest } from './rest.ts';
 
 /** What the page asks of the server. The chat's logic knows this port only, so that it can be tried without one. */
 export interface Api {
+  /** Everything that is no chat: pages read and write through it. */
+  readonly rest: Rest;
   searchThreads(limit: number, offset: number): Promise<readonly ThreadEntry[]>;
-  createThread(threadId: string): Promise<void>;
+  createThread(threadId: string, agent?: string | null): Promise<void>;
   renameThread(threadId: string, title: string): Promise<void>;
   deleteThread(threadId: string): Promise<void>;
   /** null = there is no such thread. */
@@ -19,7 +22,7 @@ export interface Api {
     runId: string,
   ): Promise<{ readonly stopped: boolean; readonly stillRunning: readonly string[] }>;
   models(): Promise<readonly ModelEntry[]>;
-  sandbox(): Promise<SandboxEntry | null>;
+  features(): Promise<Features>;
   uploadLimits(threadId: string): Promise<UploadLimits>;
   upload(threadId: string, files: readonly File[], signal: AbortSignal): Promise<UploadResult>;
   /** A file of the thread; `maxBytes` asks for its beginning only. */
@@ -43,17 +46,32 @@ export interface RunEntry {
   readonly runId: string;
   readonly status: string;
   readonly error: string | null;
+  /** The custom agent that it was given; null = the default one. */
+  readonly agent?: string | null;
 }
 
-export interface StartRun {
+/** What the user chose for a run. */
+export interface RunOptions {
+  /** The agent keeps a plan that the user sees. */
+  readonly plan?: boolean;
+  /** It may hand work to sub-agents and start batches. */
+  readonly helpers?: boolean;
+  readonly thinking?: boolean;
+  /** A custom agent; with `bootstrap` one that is being made. */
+  readonly agent?: string;
+  readonly bootstrap?: boolean;
+}
+
+export interface StartRun extends RunOptions {
   readonly threadId: string;
   /** null = go on from the last checkpoint. */
   readonly input: Dictionary | null;
   /** Answers an interrupt instead of an input. */
   readonly resume?: unknown;
   readonly model: string | null;
-  /** The agent keeps a plan that the user sees. */
-  readonly plan?: boolean;
+  /** Begin anew at an earlier state. */
+  readonly checkpoint?: Dictionary;
+  readonly metadata?: Dictionary;
   readonly signal: AbortSignal;
   readonly onRun: (runId: string) => void;
 }
@@ -77,12 +95,24 @@ export interface ModelEntry {
   readonly displayName: string;
   readonly description: string;
   readonly demo: boolean;
+  readonly thinks: boolean;
+  readonly sees: boolean;
+  /** The provider's name for it. */
+  readonly model: string;
+}
+
+export interface Features {
+  /** May custom agents be managed here? */
+  readonly agents: boolean;
+  readonly sandbox: SandboxEntry | null;
 }
 
 export interface SandboxEntry {
   readonly canExecute: boolean;
   readonly reason: string | null;
   readonly remedy: string | null;
+  /** What runs commands, e.g. `bubblewrap`. */
+  readonly provider: string;
 }
 
 export interface UploadLimits {

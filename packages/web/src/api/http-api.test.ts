@@ -182,14 +182,21 @@ test('models, sandbox and limits are read with care', async () => {
   const { api } = serve((call) => {
     if (call.path.endsWith('/models'))
       return json({ models: [{ name: 'demo', display_name: 'Demo', demo: true }, { name: 'x' }, { nonsense: 1 }, 7] });
-    if (call.path.endsWith('/features')) return json({ sandbox: { canExecute: false, reason: 'r', remedy: 'm' } });
+    if (call.path.endsWith('/features'))
+      return json({
+        agents_api: { enabled: true },
+        sandbox: { provider: 'p', canExecute: false, reason: 'r', remedy: 'm' },
+      });
     return json({});
   });
   expect(await api.models()).toEqual([
-    { name: 'demo', displayName: 'Demo', description: '', demo: true },
-    { name: 'x', displayName: 'x', description: '', demo: false },
+    { name: 'demo', displayName: 'Demo', description: '', demo: true, thinks: false, sees: false, model: '' },
+    { name: 'x', displayName: 'x', description: '', demo: false, thinks: false, sees: false, model: '' },
   ]);
-  expect(await api.sandbox()).toEqual({ canExecute: false, reason: 'r', remedy: 'm' });
+  expect(await api.features()).toEqual({
+    agents: true,
+    sandbox: { provider: 'p', canExecute: false, reason: 'r', remedy: 'm' },
+  });
   expect(await api.uploadLimits('t')).toMatchObject({ maxFiles: 10 });
 });
 

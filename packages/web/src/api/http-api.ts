@@ -1,17 +1,8 @@
 import { Client } from '@langchain/langgraph-sdk/client';
 import { type Dictionary, isDictionary, listOf, textOr } from '../chat/wire.ts';
-import type {
-  Api,
-  FileContent,
-  JoinRun,
-  ModelEntry,
-  RunEntry,
-  SandboxEntry,
-  StartRun,
-  StreamPart,
-  ThreadEntry,
-} from './api.ts';
-import { ApiError, asApiError, troubleOf } from './trouble.ts';
+import type { Api, FileContent, JoinRun, ModelEntry, RunEntry, StartRun, StreamPart, ThreadEntry } from './api.ts';
+import { httpRest } from './rest.ts';
+import { ApiError, asApiError } from './trouble.ts';
 
 const ASSISTANT = 'lead_agent';
 const MODES = ['values', 'messages-tuple', 'custom'] as const;
@@ -38,6 +29,8 @@ export function httpApi(options: HttpApiOptions): Api {
       throw error;
     }
   };
+  const rest = httpRest({ url: options.url, token: options.token, fetch: reach });
+  const { authorize, request } = rest;
   const client = new Client({
     apiUrl: options.url,
     apiKey: null,
@@ -51,32 +44,6 @@ export function httpApi(options: HttpApiOptions): Api {
       return { ...init, headers };
     },
   });
-
-  function authorize(headers: Headers): void {
-    const token = options.token();
-    if (token !== null) headers.set('authorization', `Bearer ${token}`);
-  }
-
-  async function request(path: string, init: RequestInit = {}): Promise<Response> {
-    const headers = new Headers(init.headers);
-    authorize(headers);
-    let response: Response;
-    try {
-      response = await reach(`${options.url}${path}`, { ...init, headers });
-    } catch (error) {
-      if (init.signal?.aborted) throw error;
-      throw asApiError(error);
-    }
-    if (!response.ok) {
-      const { trouble, info } = troubleOf(response.status, await response.text().catch(() => ''));
-      throw new ApiError(response.status, trouble, info);
-    }
-    return response;
-  }
-
-  async function json(path: string, init: RequestInit = {}): Promise<unknown> {
-    return (await request(path, init)).json();
-  }
 
   const orNull = async <Result>(work: Promise<Result>): Promise<Result | null> => {
     try {
@@ -98,6 +65,7 @@ export function httpApi(options: HttpApiOptions): Api {
   };
 
   return {
+    rest,
     async searchThreads(limit, offset) {
       const found = await translated(client.threads.search({ limit, offset }));
       return found.map(
@@ -109,8 +77,9 @@ export function httpApi(options: HttpApiOptions): Api {
         }),
       );
     },
-    async createThread(threadId) {
-      await translated(client.threads.create({ threadId, ifExists: 'do_nothing' }));
+    async createThread(threadId, agent) {
+      const metadata = agent == null ? {} : { metadata: { agent_name: agent } };
+      await translated(client.threads.create({ threadId, ifExists: 'do_nothing', ...metadata }));
     },
     async renameThread(threadId, title) {
       // The state holds the title; the list follows it.
@@ -156,7 +125,7 @@ export function httpApi(options: HttpApiOptions): Api {
       }
     },
     async models() {
-      const body = await json('/models');
+      const body = await rest.get('/models');
       return listOf(isDictionary(body) ? body.models : null)
         .filter(isDictionary)
         .map(
@@ -165,22 +134,32 @@ export function httpApi(options: HttpApiOptions): Api {
             displayName: textOr(model.display_name, textOr(model.name, '')),
             description: textOr(model.description, ''),
             demo: model.demo === true,
+            thinks: model.supports_thinking === true,
+            sees: model.supports_vision === true,
+            model: textOr(model.model, ''),
           }),
         )
         .filter((model) => model.name !== '');
     },
-    async sandbox() {
-      const body = await json('/features');
-      const report = isDictionary(body) && isDictionary(body.sandbox) ? body.sandbox : null;
-      if (report === null) return null;
+    async features() {
+      const body = await rest.get('/features');
+      const features = isDictionary(body) ? body : {};
+      const report = isDictionary(features.sandbox) ? features.sandbox : null;
       return {
-        canExecute: report.canExecute !== false,
-        reason: textOr(report.reason, null),
-        remedy: textOr(report.remedy, null),
-      } satisfies SandboxEntry;
+        agents: isDictionary(features.agents_api) && features.agents_api.enabled === true,
+        sandbox:
+          report === null
+            ? null
+            : {
+                canExecute: report.canExecute !== false,
+                reason: textOr(report.reason, null),
+                remedy: textOr(report.remedy, null),
+                provider: textOr(report.provider, ''),
+              },
+      };
     },
     async uploadLimits(threadId) {
-      const body = await json(`${thread(threadId)}/uploads/limits`);
+      const body = await rest.get(`${thread(threadId)}/uploads/limits`);
       const limits = isDictionary(body) ? body : {};
       const number = (value: unknown, otherwise: number) => (typeof value === 'number' ? value : otherwise);
       return {
@@ -192,7 +171,9 @@ export function httpApi(options: HttpApiOptions): Api {
     async upload(threadId, files, signal) {
       const form = new FormData();
       for (const file of files) form.append('files', file, file.name);
-      const body = await json(`${thread(threadId)}/uploads`, { method: 'POST', body: form, signal });
+      const body: unknown = await (
+        await request(`${thread(threadId)}/uploads`, { method: 'POST', body: form, signal })
+      ).json();
       const answer = isDictionary(body) ? body : {};
       return {
         files: listOf(answer.files)
@@ -229,14 +210,26 @@ export function httpApi(options: HttpApiOptions): Api {
 }
 
 function readRun(run: { run_id: string; status: string }): RunEntry {
-  return { runId: run.run_id, status: run.status, error: textOr((run as unknown as Dictionary).error, null) };
+  const { error, kwargs } = run as unknown as Dictionary;
+  const context = isDictionary(kwargs) && isDictionary(kwargs.context) ? kwargs.context : {};
+  return {
+    runId: run.run_id,
+    status: run.status,
+    error: textOr(error, null),
+    agent: context.is_bootstrap === true ? null : textOr(context.agent_name, null),
+  };
 }
 
 /** The options of a run; absent when there are none. */
-function contextOf({ model, plan }: StartRun): { context?: Dictionary } {
+function contextOf(start: StartRun): { context?: Dictionary } {
+  const { model, plan, helpers, thinking, agent, bootstrap } = start;
   const context = {
     ...(model === null ? {} : { model_name: model }),
     ...(plan === true ? { is_plan_mode: true } : {}),
+    ...(helpers === true ? { subagent_enabled: true } : {}),
+    ...(thinking === undefined ? {} : { thinking_enabled: thinking }),
+    ...(agent === undefined ? {} : { agent_name: agent }),
+    ...(bootstrap === true ? { is_bootstrap: true } : {}),
   };
   return Object.keys(context).length === 0 ? {} : { context };
 }
@@ -246,6 +239,8 @@ async function* startRun(client: Client, input: StartRun): AsyncGenerator<Stream
   const stream = client.runs.stream(input.threadId, ASSISTANT, {
     ...(isResume ? { command: { resume: input.resume } } : { input: input.input }),
     ...contextOf(input),
+    ...(input.checkpoint === undefined ? {} : { checkpoint: input.checkpoint as never }),
+    ...(input.metadata === undefined ? {} : { metadata: input.metadata }),
     streamMode: [...MODES],
     // A reload of the page must not end the work.
     onDisconnect: 'continue',

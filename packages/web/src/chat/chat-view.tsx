@@ -1,15 +1,18 @@
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, useSyncExternalStore } from 'react';
-import type { Api, ModelEntry } from '../api/api.ts';
+import type { Api } from '../api/api.ts';
 import type { Storage } from '../api/token.ts';
 import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { troubleText } from '../parts/trouble-text.ts';
 import { ApprovalCard } from './approval-card.tsx';
+import { ChatProvider } from './chat-context.tsx';
 import { Composer } from './composer.tsx';
 import type { ChatController } from './controller.ts';
+import type { ChosenOptions } from './options.ts';
 import type { Question } from './question.ts';
 import { allMessages, type ChatState, retryPlan } from './state.ts';
 import { TodoList } from './todo-list.tsx';
+import { TurnFacts } from './turn-facts.ts';
 import { TurnView } from './turn-view.tsx';
 import { toTurns } from './turns.ts';
 
@@ -17,16 +20,14 @@ interface ChatViewProps {
   readonly api: Api;
   readonly controller: ChatController;
   readonly storage: Storage;
-  readonly models: readonly ModelEntry[];
-  readonly model: string | null;
-  readonly onModel: (name: string) => void;
-  readonly plan: boolean;
-  readonly onPlan: (plan: boolean) => void;
+  readonly options: ChosenOptions;
   readonly onTitle: (title: string | null) => void;
+  /** The chat is there, under this id. */
+  readonly onThread: (threadId: string) => void;
 }
 
 /** One chat: its messages, what its run is doing, and the composer. */
-export function ChatView({ api, controller, storage, models, model, onModel, plan, onPlan, onTitle }: ChatViewProps) {
+export function ChatView({ api, controller, storage, options, onTitle, onThread }: ChatViewProps) {
   const { say } = usePage();
   const state = useSyncExternalStore(controller.subscribe, controller.snapshot);
   const messages = useMemo(() => allMessages(state), [state]);
@@ -34,6 +35,10 @@ export function ChatView({ api, controller, storage, models, model, onModel, pla
   const scroll = useScroll(turns);
   useAnnouncements(state, turns);
   useEffect(() => onTitle(state.title), [onTitle, state.title]);
+  const isThere = controller.exists && (state.run?.id ?? null) !== null;
+  useEffect(() => {
+    if (isThere) onThread(controller.threadId);
+  }, [isThere, controller, onThread]);
   const onAnswer = useCallback(
     (question: Question, reply: { kind: 'option' | 'text'; value: string; optionId?: string }) => {
       void controller.answer(question, reply);
@@ -41,49 +46,53 @@ export function ChatView({ api, controller, storage, models, model, onModel, pla
     [controller],
   );
   const isNew = turns.length === 0 && !state.loading && state.loadError === null;
+  const parts = useMemo(
+    () => ({ rest: api.rest, controller, facts: new TurnFacts(api.rest, controller.threadId) }),
+    [api, controller],
+  );
   return (
-    <div className="chat">
-      <div className="scroll" ref={scroll.area} onScroll={scroll.onScroll}>
-        <section className="messages" aria-label={say('chat.label')} ref={scroll.content}>
-          {state.loading && turns.length === 0 ? <p className="note">{say('chat.loading')}</p> : null}
-          {isNew ? <Welcome onPick={(text) => void controller.send(text, [])} /> : null}
-          {state.summarised > 0 ? <p className="note">{say('chat.summarised', { count: state.summarised })}</p> : null}
-          {turns.map((turn) => (
-            <TurnView key={turn.id} turn={turn} busy={state.run !== null} onAnswer={onAnswer} />
-          ))}
-          {state.interrupts.length > 0 && state.run === null ? (
-            <ApprovalCard
-              key={state.interrupts.map((interrupt) => interrupt.id).join()}
-              interrupts={state.interrupts}
-              busy={state.run !== null}
-              onResume={(answers) => void controller.resume(answers)}
-            />
-          ) : null}
-          <RunStatus state={state} controller={controller} />
-        </section>
+    <ChatProvider value={parts}>
+      <div className="chat">
+        <div className="scroll" ref={scroll.area} onScroll={scroll.onScroll}>
+          <section className="messages" aria-label={say('chat.label')} ref={scroll.content}>
+            {state.loading && turns.length === 0 ? <p className="note">{say('chat.loading')}</p> : null}
+            {isNew ? <Welcome onPick={(text) => void controller.send(text, [])} /> : null}
+            {state.summarised > 0 ? (
+              <p className="note">{say('chat.summarised', { count: state.summarised })}</p>
+            ) : null}
+            {turns.map((turn) => (
+              <TurnView key={turn.id} turn={turn} busy={state.run !== null} onAnswer={onAnswer} />
+            ))}
+            {state.interrupts.length > 0 && state.run === null ? (
+              <ApprovalCard
+                key={state.interrupts.map((interrupt) => interrupt.id).join()}
+                interrupts={state.interrupts}
+                busy={state.run !== null}
+                onResume={(answers) => void controller.resume(answers)}
+              />
+            ) : null}
+            <RunStatus state={state} controller={controller} />
+          </section>
+        </div>
+        {scroll.away ? (
+          <button type="button" className="latest square" aria-label={say('chat.latest')} onClick={scroll.toEnd}>
+            <Icon name="down" />
+          </button>
+        ) : null}
+        <div className="foot">
+          {state.todos.length > 0 ? <TodoList todos={state.todos} /> : null}
+          <Composer
+            key={controller.threadId}
+            api={api}
+            controller={controller}
+            run={state.run}
+            storage={storage}
+            options={options}
+          />
+          <p className="hint center">{say('composer.note')}</p>
+        </div>
       </div>
-      {scroll.away ? (
-        <button type="button" className="latest square" aria-label={say('chat.latest')} onClick={scroll.toEnd}>
-          <Icon name="down" />
-        </button>
-      ) : null}
-      <div className="foot">
-        {state.todos.length > 0 ? <TodoList todos={state.todos} /> : null}
-        <Composer
-          key={controller.threadId}
-          api={api}
-          controller={controller}
-          run={state.run}
-          storage={storage}
-          models={models}
-          model={model}
-          onModel={onModel}
-          plan={plan}
-          onPlan={onPlan}
-        />
-        <p className="hint center">{say('composer.note')}</p>
-      </div>
-    </div>
+    </ChatProvider>
   );
 }
 

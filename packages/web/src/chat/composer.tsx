@@ -1,5 +1,5 @@
 import { type ClipboardEvent, type DragEvent, type KeyboardEvent, useEffect, useRef, useState } from 'react';
-import type { Api, ModelEntry, UploadLimits } from '../api/api.ts';
+import type { Api, UploadLimits } from '../api/api.ts';
 import type { Storage } from '../api/token.ts';
 import { asTrouble } from '../api/trouble.ts';
 import { Icon } from '../parts/icons.tsx';
@@ -9,6 +9,7 @@ import { sizeText } from '../words/words.ts';
 import { takeFiles } from './attachments.ts';
 import type { ChatController } from './controller.ts';
 import type { FileReference } from './message.ts';
+import type { ChosenOptions, Toggle } from './options.ts';
 import type { ActiveRun } from './state.ts';
 
 interface ComposerProps {
@@ -16,18 +17,13 @@ interface ComposerProps {
   readonly controller: ChatController;
   readonly run: ActiveRun | null;
   readonly storage: Storage;
-  readonly models: readonly ModelEntry[];
-  readonly model: string | null;
-  readonly onModel: (name: string) => void;
-  /** Is the agent to keep a plan? */
-  readonly plan: boolean;
-  readonly onPlan: (plan: boolean) => void;
+  readonly options: ChosenOptions;
 }
 
 const DEFAULT_LIMITS: UploadLimits = { maxFiles: 10, maxFileSize: 52_428_800, maxTotalSize: 104_857_600 };
 
 /** Where the user writes: Enter sends, Shift+Enter begins a line; files are picked, dropped or pasted. */
-export function Composer({ api, controller, run, storage, models, model, onModel, plan, onPlan }: ComposerProps) {
+export function Composer({ api, controller, run, storage, options }: ComposerProps) {
   const { say } = usePage();
   const draftKey = `reindeer.draft.${controller.threadId}`;
   const [text, setText] = useState(() => storage.getItem(draftKey) ?? '');
@@ -114,6 +110,9 @@ export function Composer({ api, controller, run, storage, models, model, onModel
     add([...event.dataTransfer.files]);
   };
 
+  const toggles: readonly Toggle[] =
+    options.model?.thinks === true ? ['thinking', 'plan', 'helpers'] : ['plan', 'helpers'];
+
   return (
     <form
       className={dropping ? 'composer dropping' : 'composer'}
@@ -190,22 +189,25 @@ export function Composer({ api, controller, run, storage, models, model, onModel
         >
           <Icon name="clip" />
         </button>
-        <button
-          type="button"
-          className="quiet"
-          aria-pressed={plan}
-          title={say('composer.plan.help')}
-          onClick={() => onPlan(!plan)}
-        >
-          {say('composer.plan')}
-        </button>
-        {models.length < 2 ? null : (
+        {toggles.map((name) => (
+          <button
+            key={name}
+            type="button"
+            className="quiet toggle"
+            aria-pressed={options.toggles[name]}
+            title={say(`composer.${name}.help`)}
+            onClick={() => options.toggle(name)}
+          >
+            {say(`composer.${name}`)}
+          </button>
+        ))}
+        {options.models.length < 2 ? null : (
           <select
             aria-label={say('composer.model')}
-            value={model ?? ''}
-            onChange={(event) => onModel(event.target.value)}
+            value={options.model?.name ?? ''}
+            onChange={(event) => options.choose(event.target.value)}
           >
-            {models.map((entry) => (
+            {options.models.map((entry) => (
               <option key={entry.name} value={entry.name}>
                 {entry.displayName}
               </option>

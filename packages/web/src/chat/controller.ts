@@ -1,4 +1,4 @@
-import type { Api, RunEntry, StartRun, StreamPart } from '../api/api.ts';
+import type { Api, RunEntry, RunOptions, StartRun, StreamPart } from '../api/api.ts';
 import type { Storage } from '../api/token.ts';
 import { ApiError, asApiError } from '../api/trouble.ts';
 import { type Decision, resumeValue } from './interrupts.ts';
@@ -12,8 +12,11 @@ export interface ControllerParts {
   readonly storage: Storage;
   readonly newId: () => string;
   readonly model: () => string | null;
-  /** Is the agent to keep a plan? */
-  readonly plan?: () => boolean;
+  readonly options?: () => RunOptions;
+  /** The custom agent of a new chat; a chat that exists is told by its newest run. */
+  readonly agent?: string | null;
+  /** The agent is being made by this chat. */
+  readonly bootstrap?: boolean;
   /** Calls back soon, at most once per frame, so that a burst of tokens is one repaint. */
   readonly schedule: (paint: () => void) => void;
   readonly sleep: (milliseconds: number, signal: AbortSignal) => Promise<void>;
@@ -21,10 +24,12 @@ export interface ControllerParts {
   readonly onThreadChanged: () => void;
 }
 
+/** When a run that the server begins by itself is looked for, in milliseconds. */
+const EXPECT_DELAYS = [500, 1_500, 4_000, 10_000] as const;
 /** Delays in milliseconds before a broken stream is joined again. */
 const REJOIN_DELAYS = [500, 1_000, 2_000, 4_000, 8_000] as const;
 
-type StartInput = Pick<StartRun, 'input' | 'resume'>;
+type StartInput = Pick<StartRun, 'input' | 'resume' | 'checkpoint' | 'metadata'>;
 
 /**
  * One open chat. It loads the thread, follows its active run (one it started, or one that is found at work after a reload),
@@ -42,6 +47,9 @@ export class ChatController {
   #painting = false;
   /** Does the thread exist on the server? A new chat is created with its first message. */
   #exists: boolean;
+  #agent: string | null;
+  /** The newest run that this chat knows of. */
+  #newestRun: string | null = null;
   #following: Promise<void> | null = null;
   #lastEvent: { readonly runId: string; readonly id: string } | null = null;
   /** `wanted`: the user asked before the run had a name. A promise: the server's answer; null in it = the request failed. */
@@ -50,6 +58,7 @@ export class ChatController {
   constructor(threadId: string, exists: boolean, parts: ControllerParts) {
     this.threadId = threadId;
     this.#exists = exists;
+    this.#agent = parts.agent ?? null;
     this.#parts = parts;
     this.#state = { ...emptyChat(threadId), loading: exists };
     this.#shown = this.#state;
@@ -76,6 +85,8 @@ export class ChatController {
     try {
       const run = await this.#parts.api.newestRun(this.threadId);
       await this.#reload();
+      if (run?.agent != null) this.#agent = run.agent;
+      this.#newestRun = run?.runId ?? null;
       if (run === null || signal.aborted || this.#following !== null) return;
       if (isActive(run)) {
         this.#apply({ kind: 'run', runId: run.runId });
@@ -137,9 +148,28 @@ export class ChatController {
   /** Makes sure that the thread exists, for files that are attached before the first message. */
   async ensureThread(): Promise<void> {
     if (this.#exists) return;
-    await this.#parts.api.createThread(this.threadId);
+    await this.#parts.api.createThread(this.threadId, this.#parts.bootstrap === true ? null : this.#agent);
     this.#exists = true;
     this.#parts.onThreadChanged();
+  }
+
+  /** The server is about to begin a run of its own (a batch has ended): finds it and follows it. */
+  async expectRun(): Promise<void> {
+    const { signal } = this.#closed;
+    try {
+      for (const delay of EXPECT_DELAYS) {
+        await this.#parts.sleep(delay, signal);
+        await this.idle();
+        const run = await this.#parts.api.newestRun(this.threadId);
+        if (signal.aborted) return;
+        if (run !== null && run.runId !== this.#newestRun) {
+          await this.open();
+          return;
+        }
+      }
+    } catch {
+      // A chat that is closed, or a server that is away: whoever opens it again sees the run.
+    }
   }
 
   rename(title: string): void {
@@ -172,6 +202,7 @@ export class ChatController {
       const named = (id: string) => {
         if (runId !== null) return;
         runId = id;
+        this.#newestRun = id;
         this.#apply({ kind: 'run', runId: id });
         if (this.#stop === 'wanted') void this.#sendStop(id);
         taken.resolve(true);
@@ -181,9 +212,9 @@ export class ChatController {
       try {
         const { signal } = this.#closed;
         const model = this.#parts.model();
-        const plan = this.#parts.plan?.() === true ? { plan: true } : {};
+        const options = { ...this.#parts.options?.(), ...this.#agentOptions() };
         await this.#read(
-          this.#parts.api.startRun({ threadId: this.threadId, ...how, ...plan, model, signal, onRun: named }),
+          this.#parts.api.startRun({ threadId: this.threadId, ...how, ...options, model, signal, onRun: named }),
           known,
           named,
         );
@@ -202,6 +233,11 @@ export class ChatController {
       if (id !== null) await this.#finish(id);
     });
     return taken.promise;
+  }
+
+  #agentOptions(): RunOptions {
+    if (this.#agent === null) return {};
+    return { agent: this.#agent, ...(this.#parts.bootstrap === true ? { bootstrap: true } : {}) };
   }
 
   /** The run was not taken: what was shown ahead of it goes away again. */

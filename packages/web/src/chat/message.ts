@@ -1,4 +1,5 @@
 import { type Question, readQuestion } from './question.ts';
+import { readOutcome } from './tasks.ts';
 import { type Dictionary, isDictionary, listOf, textOr, type WireMessage } from './wire.ts';
 
 export interface FileReference {
@@ -49,6 +50,10 @@ export type ChatMessage =
       readonly text: string;
       readonly outcome: 'done' | 'failed' | 'unknown';
       readonly question: Question | null;
+      /** How the sub-agent of this call ended. */
+      readonly outcomeOfTask: ReturnType<typeof readOutcome>;
+      /** The batch that this call began or asked about, as it was then. */
+      readonly batch: Dictionary | null;
     };
 
 export type AiMessage = Extract<ChatMessage, { kind: 'ai' }>;
@@ -105,6 +110,8 @@ export function readMessage(wire: WireMessage, position: number): ChatMessage | 
         text: textOf(wire.content),
         outcome: outcomeOf(wire, extra),
         question: readQuestion(wire.artifact),
+        outcomeOfTask: readOutcome(extra),
+        batch: isDictionary(extra.batch) ? extra.batch : null,
       };
     default:
       return null;

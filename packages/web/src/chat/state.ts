@@ -1,6 +1,7 @@
 import { type Interrupt, readInterrupts } from './interrupts.ts';
 import { appendChunk, isChunk, type LiveMessage, showLive } from './live.ts';
 import { type ChatMessage, readMessage } from './message.ts';
+import { type Task, taskEvent } from './tasks.ts';
 import { readTodos, type Todo } from './todos.ts';
 import { type Dictionary, isDictionary, isWireMessage, listOf, textOr, type WireMessage } from './wire.ts';
 
@@ -20,6 +21,8 @@ export interface ChatState {
   readonly artifacts: readonly string[];
   /** The agent's plan; empty = none. */
   readonly todos: readonly Todo[];
+  /** Sub-agents that this page has seen at work, by the call that began each. */
+  readonly tasks: ReadonlyMap<string, Task>;
   /** Earlier messages that were replaced by a summary; 0 = none. */
   readonly summarised: number;
   readonly interrupts: readonly Interrupt[];
@@ -85,6 +88,7 @@ export function emptyChat(threadId: string): ChatState {
     title: null,
     artifacts: [],
     todos: [],
+    tasks: new Map(),
     summarised: 0,
     interrupts: [],
     next: [],
@@ -243,6 +247,9 @@ function reduceMessage(state: ChatState, wire: WireMessage): ChatState {
 }
 
 function reduceCustom(state: ChatState, data: Dictionary): ChatState {
+  const taskId = textOr(data.task_id, '');
+  const task = taskId === '' ? null : taskEvent(state.tasks.get(taskId), data);
+  if (task !== null) return { ...state, tasks: new Map([...state.tasks, [taskId, task]]) };
   if (data.type !== 'llm_retry') return state;
   const number = (value: unknown) => (typeof value === 'number' ? value : 0);
   return {

@@ -1,11 +1,15 @@
-import { lazy, memo, Suspense, useDeferredValue, useState } from 'react';
+import { lazy, memo, Suspense, useCallback, useDeferredValue, useState } from 'react';
+import { readHead } from '../batches/batch.ts';
+import { BatchCard } from '../batches/batch-card.tsx';
 import { CopyButton } from '../parts/copy-button.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { SafePart } from '../parts/safe-part.tsx';
+import { useChat } from './chat-context.tsx';
 import type { Question } from './question.ts';
 import { QuestionCard } from './question-card.tsx';
+import { TaskCard } from './task-card.tsx';
 import { FileCards, ToolCard } from './tool-card.tsx';
-import type { Step, Turn } from './turns.ts';
+import type { CallView, Step, Turn } from './turns.ts';
 import { sameTurn } from './turns.ts';
 
 const Markdown = lazy(() => import('../markdown/markdown.tsx'));
@@ -82,7 +86,7 @@ function StepView({
       )}
       {step.calls.map((view) => {
         const { question } = view;
-        if (question === null) return <ToolCard key={view.key} view={view} />;
+        if (question === null) return <CallCard key={view.key} view={view} messageId={message.id} />;
         return (
           <QuestionCard
             key={view.key}
@@ -94,6 +98,16 @@ function StepView({
       })}
     </>
   );
+}
+
+function CallCard({ view, messageId }: { readonly view: CallView; readonly messageId: string }) {
+  const { rest, controller } = useChat();
+  const onOver = useCallback(() => void controller.expectRun(), [controller]);
+  if (view.call.name === 'task') return <TaskCard view={view} messageId={messageId} />;
+  // The head of a batch tells where to ask; what a later call answers about it is shown as any other result.
+  const batch = view.call.name === 'batch_task' ? readHead(view.result?.batch, controller.threadId) : null;
+  if (batch !== null) return <BatchCard rest={rest} first={batch} onOver={onOver} />;
+  return <ToolCard view={view} />;
 }
 
 /** What the user wrote, letter by letter; long texts are folded. */

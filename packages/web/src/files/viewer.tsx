@@ -6,6 +6,7 @@ import { Dialog } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { SafePart } from '../parts/safe-part.tsx';
+import { saveFile } from '../parts/save-file.ts';
 import { troubleText } from '../parts/trouble-text.ts';
 import { sizeText } from '../words/words.ts';
 import { decodeText, type FileKind, fileKind, fileName, mediaType } from './kinds.ts';
@@ -174,13 +175,7 @@ export function DownloadButton({
     setTrouble(null);
     try {
       const file = await api.file(threadId, path, null, new AbortController().signal);
-      // As bytes of no type: nothing opens in the page instead of being saved.
-      const address = URL.createObjectURL(new Blob([file.blob], { type: 'application/octet-stream' }));
-      const link = document.createElement('a');
-      link.href = address;
-      link.download = fileName(path);
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(address), 60_000);
+      saveFile(file.blob, fileName(path));
     } catch (error) {
       setTrouble(asTrouble(error));
     } finally {

@@ -1,17 +1,18 @@
 import { type FormEvent, useState } from 'react';
 import type { Api, ThreadEntry } from '../api/api.ts';
-import { asTrouble } from '../api/trouble.ts';
-import type { Trouble } from '../chat/state.ts';
+import { Confirm } from '../parts/confirm.tsx';
 import { Dialog } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { troubleText } from '../parts/trouble-text.ts';
+import { useWork, WorkTrouble } from '../parts/use-work.tsx';
 import type { Threads } from './use-threads.ts';
 
 interface ThreadListProps {
   readonly api: Api;
   readonly threads: Threads;
-  readonly current: string;
+  /** null = none is open. */
+  readonly current: string | null;
   readonly onOpen: (threadId: string) => void;
   readonly onRenamed: (threadId: string, title: string) => void;
   readonly onDeleted: (threadId: string) => void;
@@ -95,15 +96,17 @@ export function ThreadList({ api, threads, current, onOpen, onRenamed, onDeleted
         />
       ) : null}
       {asking?.what === 'delete' ? (
-        <DeleteDialog
-          title={titleOf(asking.entry)}
+        <Confirm
+          title={say('delete.title')}
+          action={say('threads.delete')}
           onClose={() => setAsking(null)}
-          onDelete={async () => {
+          onConfirm={async () => {
             await api.deleteThread(asking.entry.threadId);
             onDeleted(asking.entry.threadId);
-            setAsking(null);
           }}
-        />
+        >
+          <p>{say('delete.text', { title: titleOf(asking.entry) })}</p>
+        </Confirm>
       ) : null}
     </>
   );
@@ -141,53 +144,5 @@ function RenameDialog({ title, onClose, onSave }: RenameDialogProps) {
         </div>
       </form>
     </Dialog>
-  );
-}
-
-interface DeleteDialogProps {
-  readonly title: string;
-  readonly onClose: () => void;
-  readonly onDelete: () => Promise<void>;
-}
-
-function DeleteDialog({ title, onClose, onDelete }: DeleteDialogProps) {
-  const { say } = usePage();
-  const work = useWork();
-  return (
-    <Dialog title={say('delete.title')} onClose={onClose}>
-      <p>{say('delete.text', { title })}</p>
-      <WorkTrouble trouble={work.trouble} />
-      <div className="dialog-bar">
-        <button type="button" onClick={onClose}>
-          {say('dialog.cancel')}
-        </button>
-        <button type="button" className="danger" disabled={work.busy} onClick={() => work.run(onDelete)}>
-          {say('threads.delete')}
-        </button>
-      </div>
-    </Dialog>
-  );
-}
-
-function useWork() {
-  const [busy, setBusy] = useState(false);
-  const [trouble, setTrouble] = useState<Trouble | null>(null);
-  const run = (work: () => Promise<void>) => {
-    setBusy(true);
-    setTrouble(null);
-    work()
-      .catch((error: unknown) => setTrouble(asTrouble(error)))
-      .finally(() => setBusy(false));
-  };
-  return { busy, trouble, run };
-}
-
-function WorkTrouble({ trouble }: { readonly trouble: Trouble | null }) {
-  const { say } = usePage();
-  if (trouble === null) return null;
-  return (
-    <p role="alert" className="trouble">
-      {troubleText(trouble, say)}
-    </p>
   );
 }

@@ -1,7 +1,7 @@
-import type { WordKey } from './words.ts';
+import type { english } from './english.ts';
 
-/** Every word of the page in Chinese. */
-export const chinese: Readonly<Record<WordKey, string>> = {
+/** The words of the chat in Chinese. */
+export const chinese: Readonly<Record<keyof typeof english, string>> = {
   'app.name': 'Reindeer',
   'app.skip': '跳到输入框',
   'app.language': 'English',
@@ -84,6 +84,10 @@ export const chinese: Readonly<Record<WordKey, string>> = {
   'composer.remove': '移除 {name}',
   'composer.plan': '计划',
   'composer.plan.help': '适合较长的任务：智能体会写出计划并显示在这里，然后逐项完成。',
+  'composer.helpers': '助手',
+  'composer.helpers.help': '适合大量工作：智能体可以把部分工作交给子智能体，并启动批量任务。',
+  'composer.thinking': '思考',
+  'composer.thinking.help': '模型先思考再回答：较慢，但更仔细。',
   'composer.model': '模型',
   'composer.note': '回答可能有误，重要内容请核实。',
   'upload.tooMany': '一条消息最多附带 {count} 个文件；{name} 未添加。',

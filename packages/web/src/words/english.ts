@@ -1,4 +1,4 @@
-/** Every word of the page in English. `{name}` is filled in. */
+/** The words of the chat in English. `{name}` is filled in. */
 export const english = {
   'app.name': 'Reindeer',
   'app.skip': 'Skip to the message field',
@@ -82,6 +82,10 @@ export const english = {
   'composer.remove': 'Remove {name}',
   'composer.plan': 'Plan',
   'composer.plan.help': 'For longer work: the agent writes a plan, shows it here, and finishes it.',
+  'composer.helpers': 'Helpers',
+  'composer.helpers.help': 'For large work: the agent may hand parts of it to sub-agents, and start batches.',
+  'composer.thinking': 'Think',
+  'composer.thinking.help': 'The model thinks before it answers: slower, and more careful.',
   'composer.model': 'Model',
   'composer.note': 'Answers can be wrong. Check what matters.',
   'upload.tooMany': 'At most {count} files go with one message; {name} was left out.',

@@ -1,11 +1,19 @@
 import { chinese } from './chinese.ts';
-import { english } from './english.ts';
+import { english as chat } from './english.ts';
+import { chinesePages } from './pages-chinese.ts';
+import { englishPages } from './pages-english.ts';
+
+/** The words of the chat, and those of the pages beside it. */
+export const english = { ...chat, ...englishPages } as const;
 
 export type WordKey = keyof typeof english;
 export type Language = 'en' | 'zh';
 export type Say = (key: WordKey, values?: Readonly<Record<string, string | number>>) => string;
 
-const TABLES: Readonly<Record<Language, Readonly<Record<WordKey, string>>>> = { en: english, zh: chinese };
+const TABLES: Readonly<Record<Language, Readonly<Record<WordKey, string>>>> = {
+  en: english,
+  zh: { ...chinese, ...chinesePages },
+};
 
 export function speak(language: Language): Say {
   const table = TABLES[language];
@@ -42,4 +50,27 @@ export function sizeText(bytes: number): string {
     unit += 1;
   }
   return `${unit === 0 || value >= 100 ? Math.round(value) : Math.round(value * 10) / 10} ${units[unit]}`;
+}
+
+/** 1234.5 → "1,235", as the language writes numbers. */
+export function whole(value: number, language: Language): string {
+  return new Intl.NumberFormat(language === 'zh' ? 'zh-CN' : 'en').format(Math.round(value));
+}
+
+/** A time that is left, in the largest unit that says enough. */
+export function timeLeft(milliseconds: number, say: Say): string {
+  const seconds = Math.max(1, Math.round(milliseconds / 1000));
+  if (seconds < 90) return say('time.seconds', { count: seconds });
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 90) return say('time.minutes', { count: minutes });
+  return say('time.hours', { count: Math.round(minutes / 6) / 10 });
+}
+
+/** When something happened, as the language writes it. */
+export function timeText(at: number | null, language: Language): string {
+  if (at === null) return '';
+  return new Intl.DateTimeFormat(language === 'zh' ? 'zh-CN' : 'en', {
+    dateStyle: 'medium',
+    timeStyle: 'short',
+  }).format(at);
 }

@@ -22,10 +22,12 @@ const PAIRS = [
   ['bad', 'bad-ground'],
   ['bad', 'ground'],
   ['bad', 'raised'],
+  ['good', 'raised'],
+  ['good', 'ground'],
 ] as const;
 
 test('text stands out from its ground in both lights (WCAG AA, 4.5 : 1)', async () => {
-  const css = await readFile(join(import.meta.dirname, 'styles.css'), 'utf8');
+  const css = await readFile(join(import.meta.dirname, 'base.css'), 'utf8');
   const colours = new Map(
     [...css.matchAll(/--([\w-]+):\s*light-dark\((#[0-9a-f]{6}),\s*(#[0-9a-f]{6})\)/g)].map(([, name, light, dark]) => [
       name,
