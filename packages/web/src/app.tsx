@@ -26,6 +26,10 @@ export interface AppParts {
 
 const LANGUAGE_KEY = 'reindeer.language';
 const BatchesPage = lazy(() => import('./batches/batches-page.tsx'));
+const MemoryPage = lazy(() => import('./memory/memory-page.tsx'));
+const AgentsPage = lazy(() => import('./agents/agents-page.tsx'));
+const SkillsPage = lazy(() => import('./skills/skills-page.tsx'));
+const ToolsPage = lazy(() => import('./tools/tools-page.tsx'));
 const SettingsPage = lazy(() => import('./settings/settings-page.tsx'));
 
 /** The whole page: the list of chats and pages, what is open of them, and what lies over them. */
@@ -45,7 +49,7 @@ export function App({ parts }: { readonly parts: AppParts }) {
     id: 0,
     place: placeOf(location.pathname),
   }));
-  const [openThread, setOpenThread] = useState<string | null>(null);
+  const [openThread, setOpenThread] = useState<string | null>(() => threadOf(screen.place));
   const controller = useRef<ChatController | null>(null);
   const reached = useConnection(parts);
 
@@ -59,7 +63,7 @@ export function App({ parts }: { readonly parts: AppParts }) {
   const show = useCallback((place: Place, push: boolean) => {
     if (push) history.pushState(null, '', pathOf(place));
     setScreen((now) => ({ id: now.id + 1, place }));
-    setOpenThread(place.at === 'chat' ? place.threadId : null);
+    setOpenThread(threadOf(place));
     setListOpen(false);
   }, []);
   const go = useCallback((place: Place) => show(place, true), [show]);
@@ -163,6 +167,8 @@ export function App({ parts }: { readonly parts: AppParts }) {
   );
 }
 
+const threadOf = (place: Place): string | null => (place.at === 'chat' ? place.threadId : null);
+
 interface OtherPageProps {
   readonly at: PageName;
   readonly parts: AppParts;
@@ -175,7 +181,15 @@ function OtherPage({ at, parts, models, features }: OtherPageProps) {
   switch (at) {
     case 'batches':
       return <BatchesPage rest={rest} />;
-    default:
+    case 'memory':
+      return <MemoryPage rest={rest} />;
+    case 'agents':
+      return <AgentsPage rest={rest} models={models} features={features} />;
+    case 'skills':
+      return <SkillsPage api={parts.api} newId={parts.newId} />;
+    case 'tools':
+      return <ToolsPage rest={rest} />;
+    case 'settings':
       return <SettingsPage rest={rest} local={parts.local} models={models} features={features} />;
   }
 }

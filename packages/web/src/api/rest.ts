@@ -41,7 +41,8 @@ export function httpRest({ url, token, fetch: reach }: RestOptions): Rest & { au
     }
     if (!response.ok) {
       const { trouble, info } = troubleOf(response.status, await response.text().catch(() => ''));
-      throw new ApiError(response.status, trouble, info);
+      // Only a chat is busy; elsewhere the server says what stands in the way.
+      throw new ApiError(response.status, trouble.kind === 'busy' ? { ...trouble, kind: 'conflict' } : trouble, info);
     }
     return response;
   }

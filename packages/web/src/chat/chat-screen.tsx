@@ -34,6 +34,7 @@ export function ChatScreen(props: ChatScreenProps) {
   const options = useOptions(parts.local, models);
   const [file, setFile] = useState<string | null>(null);
   const [title, setTitle] = useState<string | null>(null);
+  const [agent, setAgent] = useState(props.agent);
   const [controller] = useState(
     () =>
       new ChatController(props.threadId ?? parts.newId(), props.threadId !== null, {
@@ -78,6 +79,9 @@ export function ChatScreen(props: ChatScreenProps) {
             <Icon name="menu" />
           </button>
           <h1>{shownTitle}</h1>
+          {agent === null ? null : (
+            <span className="badge">{say(props.bootstrap ? 'agents.making' : 'agents.with', { name: agent })}</span>
+          )}
         </header>
         <div className="banners" role="status">
           {props.reached ? null : <p className="banner warn">{say('banner.offline')}</p>}
@@ -95,6 +99,7 @@ export function ChatScreen(props: ChatScreenProps) {
           storage={parts.session}
           options={options}
           onTitle={setTitle}
+          onAgent={setAgent}
           onThread={onThread}
         />
       </main>

@@ -2,7 +2,7 @@ import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, use
 import type { Api } from '../api/api.ts';
 import type { Storage } from '../api/token.ts';
 import { Icon } from '../parts/icons.tsx';
-import { usePage } from '../parts/page-context.tsx';
+import { PlaceLink, usePage } from '../parts/page-context.tsx';
 import { troubleText } from '../parts/trouble-text.ts';
 import { ApprovalCard } from './approval-card.tsx';
 import { ChatProvider } from './chat-context.tsx';
@@ -22,12 +22,13 @@ interface ChatViewProps {
   readonly storage: Storage;
   readonly options: ChosenOptions;
   readonly onTitle: (title: string | null) => void;
+  readonly onAgent: (agent: string | null) => void;
   /** The chat is there, under this id. */
   readonly onThread: (threadId: string) => void;
 }
 
 /** One chat: its messages, what its run is doing, and the composer. */
-export function ChatView({ api, controller, storage, options, onTitle, onThread }: ChatViewProps) {
+export function ChatView({ api, controller, storage, options, onTitle, onAgent, onThread }: ChatViewProps) {
   const { say } = usePage();
   const state = useSyncExternalStore(controller.subscribe, controller.snapshot);
   const messages = useMemo(() => allMessages(state), [state]);
@@ -35,6 +36,8 @@ export function ChatView({ api, controller, storage, options, onTitle, onThread 
   const scroll = useScroll(turns);
   useAnnouncements(state, turns);
   useEffect(() => onTitle(state.title), [onTitle, state.title]);
+  const { agent } = controller;
+  useEffect(() => onAgent(agent), [onAgent, agent]);
   const isThere = controller.exists && (state.run?.id ?? null) !== null;
   useEffect(() => {
     if (isThere) onThread(controller.threadId);
@@ -71,6 +74,7 @@ export function ChatView({ api, controller, storage, options, onTitle, onThread 
                 onResume={(answers) => void controller.resume(answers)}
               />
             ) : null}
+            {state.madeAgent === null || state.run !== null ? null : <MadeAgent name={state.madeAgent} />}
             <RunStatus state={state} controller={controller} />
           </section>
         </div>
@@ -93,6 +97,22 @@ export function ChatView({ api, controller, storage, options, onTitle, onThread 
         </div>
       </div>
     </ChatProvider>
+  );
+}
+
+/** An agent was made in this chat: what can be done with it now. */
+function MadeAgent({ name }: { readonly name: string }) {
+  const { say } = usePage();
+  return (
+    <section className="question">
+      <h3>{say('agents.made', { name })}</h3>
+      <div className="bar">
+        <PlaceLink to={{ at: 'new', agent: name, bootstrap: false }} className="button">
+          {say('agents.talk', { name })}
+        </PlaceLink>
+        <PlaceLink to={{ at: 'agents' }}>{say('page.agents')}</PlaceLink>
+      </div>
+    </section>
   );
 }
 

@@ -68,6 +68,11 @@ export class ChatController {
     return this.#exists;
   }
 
+  /** The custom agent that is talked to; null = the default one. */
+  get agent(): string | null {
+    return this.#agent;
+  }
+
   subscribe = (listener: () => void): (() => void) => {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);

@@ -21,6 +21,8 @@ export interface ChatState {
   readonly artifacts: readonly string[];
   /** The agent's plan; empty = none. */
   readonly todos: readonly Todo[];
+  /** The custom agent that this chat has made; null = none. */
+  readonly madeAgent: string | null;
   /** Sub-agents that this page has seen at work, by the call that began each. */
   readonly tasks: ReadonlyMap<string, Task>;
   /** Earlier messages that were replaced by a summary; 0 = none. */
@@ -49,7 +51,7 @@ export interface EndedRun {
 
 /** Something that went wrong, as it is shown: what the server said, and what kind it is for our own words. */
 export interface Trouble {
-  readonly kind: 'network' | 'token' | 'busy' | 'not-found' | 'too-large' | 'server' | 'model';
+  readonly kind: 'network' | 'token' | 'busy' | 'conflict' | 'input' | 'not-found' | 'too-large' | 'server' | 'model';
   readonly detail: string | null;
 }
 
@@ -88,6 +90,7 @@ export function emptyChat(threadId: string): ChatState {
     title: null,
     artifacts: [],
     todos: [],
+    madeAgent: null,
     tasks: new Map(),
     summarised: 0,
     interrupts: [],
@@ -221,6 +224,7 @@ function applyValues(state: ChatState, values: Dictionary, settled: readonly Cha
       ? values.artifacts.filter((path) => typeof path === 'string')
       : state.artifacts,
     todos: Array.isArray(values.todos) ? readTodos(values.todos) : state.todos,
+    madeAgent: textOr(values.created_agent_name, state.madeAgent),
     summarised: isDictionary(values.compaction) ? countOf(values.compaction.removedMessages) : state.summarised,
   };
 }

@@ -66,6 +66,8 @@ export const chinese: Readonly<Record<keyof typeof english, string>> = {
   'trouble.network': '无法连接服务器。请确认 Reindeer 仍在运行，然后重试。',
   'trouble.token': '服务器需要令牌。请打开 Reindeer 启动时显示的地址。',
   'trouble.busy': '此对话正忙。请等待运行结束，或停止它。',
+  'trouble.conflict': '现在无法这样做。',
+  'trouble.input': '无法使用此内容。',
   'trouble.not-found': '该内容已不存在。',
   'trouble.too-large': '内容过大。',
   'trouble.server': '服务器无法完成此操作。',

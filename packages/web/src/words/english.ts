@@ -64,6 +64,8 @@ export const english = {
   'trouble.network': 'The server cannot be reached. Check that Reindeer is still running, then try again.',
   'trouble.token': 'The server wants a token. Open the address that Reindeer printed when it started.',
   'trouble.busy': 'This chat is busy. Wait for the run to end, or stop it.',
+  'trouble.conflict': 'This cannot be done now.',
+  'trouble.input': 'This cannot be used.',
   'trouble.not-found': 'This does not exist any more.',
   'trouble.too-large': 'This is too large.',
   'trouble.server': 'The server could not do this.',
