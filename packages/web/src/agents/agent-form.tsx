@@ -38,11 +38,7 @@ export function AgentForm({ rest, models, agent, onClose, onSaved }: AgentFormPr
   };
   const number = (text: string): number | null => (text === '' ? null : Number(text));
   return (
-    <Dialog
-      title={agent === null ? say('agents.byForm') : `${say('agents.edit')}: ${agent.name}`}
-      onClose={onClose}
-      wide
-    >
+    <Dialog title={agent === null ? say('agents.new') : `${say('agents.edit')}: ${agent.name}`} onClose={onClose} wide>
       <form className="fields" onSubmit={submit}>
         {agent === null ? (
           <div className="field">

@@ -110,6 +110,7 @@ export const chinesePages: Readonly<Record<keyof typeof englishPages, string>> =
   'agents.byTalking': '通过对话创建',
   'agents.byTalking.how': '请选择名称。随后向导会询问它应该是什么样的，并创建它。',
   'agents.byForm': '填写表单',
+  'agents.new': '新智能体',
   'agents.begin': '开始',
   'agents.name': '名称',
   'agents.name.rule': '字母、数字和“-”。',

@@ -112,6 +112,7 @@ export const englishPages = {
   'agents.byTalking': 'Make one by talking',
   'agents.byTalking.how': 'Choose a name. A guide then asks you what the agent should be, and makes it.',
   'agents.byForm': 'Fill in a form',
+  'agents.new': 'New agent',
   'agents.begin': 'Begin',
   'agents.name': 'Name',
   'agents.name.rule': 'Letters, digits and “-”.',
