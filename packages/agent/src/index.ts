@@ -75,6 +75,16 @@ export type { AskModel } from './skills/judge.ts';
 export { type Skill, type SkillCategory, SkillLibrary, type SkillSwitches } from './skills/library.ts';
 export { type HistoryEntry, SkillPackages } from './skills/packages.ts';
 export { skillsSection } from './skills/prompt.ts';
+export {
+  MAX_SECRET,
+  merged as mergedSecrets,
+  SECRET_MASK,
+  type SecretScope,
+  type SecretValues,
+  type SecretView,
+  SkillSecretStore,
+  secretValues,
+} from './skills/secret-store.ts';
 export { CALLS_DROPPED, LIMIT_REASON } from './subagents/limits.ts';
 export {
   readSubagentMetadata,
@@ -94,6 +104,7 @@ export {
 export { type SubagentOptions, Subagents } from './subagents/subagents.ts';
 export { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from './tools/core-tools.ts';
 export { defineTool, failed, type ToolContext, type ToolDefinition } from './tools/define.ts';
+export { hiddenForms, masked } from './tools/text.ts';
 export { TOOL_META, type ToolMeta } from './tools/tool-meta.ts';
 export {
   DEFAULT_WEB_TOOLS,

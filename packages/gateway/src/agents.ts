@@ -1,5 +1,5 @@
 import { AsyncLocalStorageProviderSingleton } from '@langchain/core/singletons';
-import { createItemExecutor, Documents, Subagents, skillsSection } from '@reindeer/agent';
+import { createItemExecutor, Documents, hiddenForms, masked, Subagents, skillsSection } from '@reindeer/agent';
 import {
   type BatchService,
   type GraphFactory,
@@ -52,7 +52,12 @@ export async function createAgents(parts: {
   let now: Pick<Generation, 'settings' | 'variables'> & Partial<Generation> = parts;
   const { documentWorker } = resources;
   const documents = new Documents({ logger, ...(documentWorker === undefined ? {} : { workerUrl: documentWorker }) });
-  const { skills, mcp, modules } = await createExtensions({
+  const {
+    skills,
+    secrets: skillSecrets,
+    mcp,
+    modules,
+  } = await createExtensions({
     now: () => now,
     surroundings,
     resources,
@@ -90,6 +95,7 @@ export async function createAgents(parts: {
     leases,
     documents,
     skills,
+    skillSecrets,
     mcp,
     profiles: custom.profiles,
     memory,
@@ -160,6 +166,17 @@ export async function createAgents(parts: {
       return current.views;
     },
     ...(live === undefined ? {} : { refresh }),
+    hide: async ({ userId }) => {
+      try {
+        const hidden = hiddenForms([...secrets, ...(await skillSecrets.values(userId))]);
+        return (text) => masked(text, hidden);
+      } catch (error) {
+        logger.error('Differences are not shown, because the secrets of skills cannot be read', {
+          error: String(error),
+        });
+        return () => '[not shown: the secrets of skills cannot be read]\n';
+      }
+    },
     convert: (name, body) => documents.read({ kind: 'convert', name, body, maxCharacters: MAX_CONVERTED }),
     sessions: { closeAll: () => mcp.close() },
     modules: [...modules, ...remembered.modules, ...custom.modules],

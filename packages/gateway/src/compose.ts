@@ -59,6 +59,8 @@ export interface Agents {
   readonly modules?: readonly ((api: Api) => void)[];
   /** A thread is being deleted: what the agents hold for it goes. */
   onThreadDeleting?(thread: { readonly userId: string; readonly threadId: string }): Promise<void>;
+  /** Answers what takes the secrets of a user's skills out of a text; absent = there are none. */
+  readonly hide?: (thread: { readonly userId: string }) => Promise<(text: string) => string>;
   /** Turns documents into Markdown. */
   readonly convert?: Convert;
   /** Services about a conversation beside its runs. */
@@ -240,7 +242,13 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       beatMs: settings.runs.leaseMs / 3,
     },
     ...(settings.workspaceChanges.enabled
-      ? { workspaces: new WorkspaceChangeWatch({ files: (thread) => provider.files(thread), logger }) }
+      ? {
+          workspaces: new WorkspaceChangeWatch({
+            files: (thread) => provider.files(thread),
+            logger,
+            ...(agents.hide === undefined ? {} : { hide: agents.hide }),
+          }),
+        }
       : {}),
     hooks: {
       // Only runs that were admitted: one that is refused starts nothing.

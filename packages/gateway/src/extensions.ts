@@ -1,11 +1,21 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type AskModel, type Documents, McpServers, SkillLibrary, SkillPackages } from '@reindeer/agent';
-import type { JsonObject, SandboxProvider, Surroundings } from '@reindeer/protocol';
+import {
+  type AskModel,
+  type Documents,
+  McpServers,
+  mergedSecrets,
+  type SecretValues,
+  SkillLibrary,
+  SkillPackages,
+  SkillSecretStore,
+  secretValues,
+} from '@reindeer/agent';
+import { type JsonObject, ReindeerError, type SandboxProvider, type Surroundings } from '@reindeer/protocol';
 import { safeUserId, skillFolders } from '@reindeer/sandbox';
 import { ExtensionsFile } from './config/extensions.ts';
 import type { Settings } from './config/settings.ts';
-import type { Variables } from './config/substitute.ts';
+import { substitute, type Variables } from './config/substitute.ts';
 import { mcpRoutes } from './http/mcp.ts';
 import type { Api } from './http/route.ts';
 import { skillRoutes } from './http/skills.ts';
@@ -14,6 +24,8 @@ import type { Resources } from './resources.ts';
 /** What people add to the agents while the server runs: skills and MCP servers. */
 export interface Extensions {
   readonly skills: SkillLibrary;
+  /** Values for what skills declare. */
+  readonly secrets: SkillSecretStore;
   readonly mcp: McpServers;
   readonly modules: readonly ((api: Api) => void)[];
 }
@@ -46,14 +58,30 @@ export async function createExtensions(parts: {
     switches: {
       read: async () => switchesOf((await extensions.resolved()).skills),
       set: async (name, enabled) => {
-        await extensions.update('skills', (before) => ({ ...(before as JsonObject | undefined), [name]: { enabled } }));
+        await extensions.update('skills', (before) => changedSkill(before, name, () => ({ enabled })));
       },
     },
     clock,
     logger,
   });
+  const secrets = new SkillSecretStore({
+    file: (userId) => skillFolders(settings.home, userId).secrets,
+    shared: {
+      read: async () => sharedSecrets((await extensions.resolved()).skills),
+      set: async (name, values) => {
+        checkPlain(values);
+        await extensions.update('skills', (before) =>
+          changedSkill(before, name, (skill) => ({
+            secrets: mergedSecrets(secretValues({ '': skill.secrets })[''] ?? {}, values),
+          })),
+        );
+      },
+    },
+    clock,
+  });
   const packages = new SkillPackages({
     library: skills,
+    secrets,
     folders: (userId) => skillFolders(settings.home, userId),
     documents: parts.documents,
     get scan() {
@@ -77,10 +105,12 @@ export async function createExtensions(parts: {
   });
   return {
     skills,
+    secrets,
     mcp,
     modules: [
       (api) => mcpRoutes(api, { extensions, servers: mcp, variables }),
-      (api) => skillRoutes(api, { library: skills, packages, files: (thread) => parts.sandboxes.files(thread) }),
+      (api) =>
+        skillRoutes(api, { library: skills, packages, secrets, files: (thread) => parts.sandboxes.files(thread) }),
     ],
   };
 }
@@ -89,6 +119,36 @@ type Switches = Record<string, { readonly enabled?: boolean }>;
 
 const switchesOf = (section: unknown): Switches =>
   typeof section === 'object' && section !== null && !Array.isArray(section) ? (section as Switches) : {};
+
+/** The section with other keys for one skill; what else is said of it stays. */
+function changedSkill(section: unknown, name: string, change: (skill: JsonObject) => JsonObject): JsonObject {
+  const skills = (section ?? {}) as JsonObject;
+  const before = Object.hasOwn(skills, name) ? skills[name] : undefined;
+  const skill = (typeof before === 'object' && before !== null && !Array.isArray(before) ? before : {}) as JsonObject;
+  return { ...skills, [name]: { ...skill, ...change(skill) } };
+}
+
+/** `skills.{name}.secrets` of `extensions_config.json`. */
+const sharedSecrets = (section: unknown): SecretValues =>
+  secretValues(
+    Object.fromEntries(
+      Object.entries(switchesOf(section)).map(([name, skill]) => [
+        name,
+        (skill as { secrets?: unknown } | null)?.secrets,
+      ]),
+    ),
+  );
+
+/** A client that writes the name of a variable would get the server's own environment into a sandbox. */
+function checkPlain(values: Readonly<Record<string, string | null>>): void {
+  for (const [name, value] of Object.entries(values))
+    if (value !== null && substitute(value, {}, () => '') !== value)
+      throw new ReindeerError(
+        'validation_failed',
+        `${name}: a value that names a variable of the server can only be written into extensions_config.json by hand.`,
+        { detail: { field: name } },
+      );
+}
 
 /** A server works in the folder of its conversation (MCP-3); while it is only asked for its tools, in one of its own. */
 async function workingFolder(

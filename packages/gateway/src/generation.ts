@@ -31,7 +31,7 @@ import { ownModels } from './own-models.ts';
 import { outputLimits } from './sandbox-settings.ts';
 
 /** What lives as long as the process, whatever the configuration says: it has work, sessions, queues or files of its own. */
-export interface LastingParts extends Pick<LeadAgentOptions, 'skills' | 'mcp' | 'profiles'> {
+export interface LastingParts extends Pick<LeadAgentOptions, 'skills' | 'skillSecrets' | 'mcp' | 'profiles'> {
   readonly surroundings: Surroundings;
   readonly sandboxes: SandboxProvider;
   readonly leases: SandboxLeases;
@@ -100,6 +100,7 @@ export async function createGeneration(
     ...(mcp === undefined ? {} : { mcp }),
     toolSearch: { enabled: settings.toolSearch },
     ...(skills === undefined ? {} : { skills }),
+    ...(parts.skillSecrets === undefined ? {} : { skillSecrets: parts.skillSecrets }),
     subagents,
     ...(memory === null ? {} : { memory, capture: memory }),
     ...(memory !== null && remembersByTools(settings) ? { memoryTools: memory } : {}),

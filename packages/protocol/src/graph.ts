@@ -75,6 +75,8 @@ export interface AttemptContext {
    * `superseded`, `timeout`, `shutdown`, `fenced`.
    */
   readonly signal: AbortSignal;
+  /** What the creator of the run gave for secrets that skills declare; absent where there is none, or another process was told. */
+  readonly secrets?: Readonly<Record<string, string>>;
   readonly journal: AttemptJournal;
   readonly effects: Effects;
   readonly tokens: TokenSink;

@@ -24,6 +24,8 @@ export interface CreateRun {
   readonly crashPolicy: CrashPolicy | null;
   readonly createThread: boolean;
   readonly idempotencyKey: string | null;
+  /** Values for secrets that skills declare (SK-8). This process keeps them in memory for as long as it holds the run; they are never stored. */
+  readonly secrets?: Readonly<Record<string, string>>;
 }
 
 export type CancelResult =

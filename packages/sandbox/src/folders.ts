@@ -25,6 +25,8 @@ export interface SkillFolders {
   readonly history: string;
   /** Switches of the user's own skills. */
   readonly states: string;
+  /** Values that the user gave for secrets which skills declare. */
+  readonly secrets: string;
 }
 
 export function skillFolders(home: string, userId: string): SkillFolders {
@@ -34,6 +36,7 @@ export function skillFolders(home: string, userId: string): SkillFolders {
     view: `${skills}/view`,
     history: `${skills}/.history`,
     states: `${skills}/_skill_states.json`,
+    secrets: `${skills}/_skill_secrets.json`,
   };
 }
 

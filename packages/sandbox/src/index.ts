@@ -6,6 +6,7 @@ export {
   DEFAULT_CONTAINER_SETTINGS,
 } from './container/settings.ts';
 export { type CreateSandboxProvider, createSandboxProvider } from './create.ts';
+export { replaceFile } from './files/replace-file.ts';
 export { IGNORED_FOLDERS } from './files/search.ts';
 export { type SkillFolders, skillFolders } from './folders.ts';
 export { safeUserId } from './identity.ts';

@@ -21,6 +21,7 @@ export * from './faults.ts';
 export * from './gate.ts';
 export * from './gates.ts';
 export * from './leaks.ts';
+export * from './parts/arguments.ts';
 export * from './parts/docker/index.ts';
 export * from './parts/postgres.ts';
 export { waitUntil } from './parts/processes.ts';

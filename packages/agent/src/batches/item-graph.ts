@@ -9,6 +9,7 @@ import { agentGraph } from '../loop/attempt-graph.ts';
 import { AttemptScope } from '../loop/scope.ts';
 import type { ModelEntry } from '../models/entry.ts';
 import type { ActiveAgent } from '../profiles/active.ts';
+import type { SkillAccess } from '../skills/access.ts';
 import { type ChildAgent, childAgent } from '../subagents/child-agents.ts';
 import type { SubagentType } from '../subagents/settings.ts';
 import type { DelegationParts, Subagents } from '../subagents/subagents.ts';
@@ -24,6 +25,15 @@ export interface ItemGraphOptions {
   readonly windowOf: (entry: ModelEntry) => number | null;
   /** Which agent a run with these options is with; throws when there is none of that name any more. */
   readonly agentOf: (userId: string, run: Readonly<Record<string, unknown>>) => Promise<ActiveAgent | null>;
+  /** What an attempt may do with skills; null = there are none. */
+  readonly accessFor: (attempt: AttemptContext, agent: ActiveAgent | null) => SkillAccess | null;
+}
+
+/** What an item is to do was written by a model. */
+class ItemScope extends AttemptScope {
+  override get delegated(): boolean {
+    return true;
+  }
 }
 
 /**
@@ -31,7 +41,7 @@ export interface ItemGraphOptions {
  * on the files of the thread that the batch belongs to.
  */
 export function createItemAgent(of: ItemGraphOptions): GraphFactory {
-  const { subagents, parts, partsNow, leases, windowOf, agentOf: activeAgentOf } = of;
+  const { subagents, parts, partsNow, leases, windowOf, agentOf: activeAgentOf, accessFor } = of;
   const types = subagents.types(parts.canExecute);
   /** They go with the tools that they were made of. */
   const made = new WeakMap<DelegationParts, Map<string, ChildAgent>>();
@@ -65,8 +75,9 @@ export function createItemAgent(of: ItemGraphOptions): GraphFactory {
         partsNow(attempt.signal),
         activeAgentOf(options.user_id, context),
       ]);
-      const scope = new AttemptScope(
-        inNameOf(attempt, options),
+      const inName = inNameOf(attempt, options);
+      const scope = new ItemScope(
+        inName,
         leases,
         chosen.model,
         `item:${attempt.run.runId}:${attempt.attempt}`,
@@ -75,6 +86,7 @@ export function createItemAgent(of: ItemGraphOptions): GraphFactory {
         undefined,
         // The agent that asked for the batch is its items' too: what it may not call is not theirs either.
         agent,
+        accessFor(inName, agent),
       );
       return agentGraph({
         ...agentOf(type, now),

@@ -1,9 +1,9 @@
 import mammoth from 'mammoth';
 import readWorkbook from 'read-excel-file/node';
 import { extractText, getDocumentProxy } from 'unpdf';
-import yauzl, { type Entry } from 'yauzl';
 import { htmlToMarkdown, pageText } from './html.ts';
 import type { Converted } from './jobs.ts';
+import { zipEntries } from './zip.ts';
 
 /** Runs in the thread for documents only. */
 
@@ -150,59 +150,14 @@ const entities = (text: string): string =>
  * Unpacks everything once and keeps nothing: the readers of office files unpack without a bound, into memory that the thread's own limit does
  * not count. Sizes that the archive claims are checked against what really comes.
  */
-function checkUnpacked(bytes: Uint8Array): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    yauzl.fromBuffer(buffer, { lazyEntries: true, validateEntrySizes: true }, (error, archive) => {
-      if (error !== null || archive === undefined) return reject(error ?? new Error('no archive'));
-      let room = MAX_UNPACKED;
-      let parts = 0;
-      archive.on('error', reject);
-      archive.on('end', () => resolve());
-      archive.on('entry', (entry: Entry) => {
-        room -= entry.uncompressedSize;
-        parts += 1;
-        if (room < 0 || parts > MAX_PARTS)
-          return reject(new Error(`it unpacks to more than ${MAX_UNPACKED / 1024 / 1024} MiB or ${MAX_PARTS} parts`));
-        if (entry.fileName.endsWith('/')) return archive.readEntry();
-        archive.openReadStream(entry, (failed, stream) => {
-          if (failed !== null || stream === undefined) return reject(failed ?? new Error('no part'));
-          stream.on('error', reject);
-          stream.on('end', () => archive.readEntry());
-          stream.resume();
-        });
-      });
-      archive.readEntry();
-    });
-  });
+async function checkUnpacked(bytes: Uint8Array): Promise<void> {
+  for await (const part of zipEntries(bytes, { entries: MAX_PARTS, bytes: MAX_UNPACKED })) await part.measure();
 }
 
 /** The wanted parts of an office file as text. */
-function zipParts(bytes: Uint8Array, wanted: (name: string) => boolean): Promise<Map<string, string>> {
-  return new Promise((resolve, reject) => {
-    const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    yauzl.fromBuffer(buffer, { lazyEntries: true, validateEntrySizes: true }, (error, archive) => {
-      if (error !== null || archive === undefined) return reject(error ?? new Error('no archive'));
-      const parts = new Map<string, string>();
-      let room = MAX_PART;
-      archive.on('error', reject);
-      archive.on('end', () => resolve(parts));
-      archive.on('entry', (entry: Entry) => {
-        if (!wanted(entry.fileName)) return archive.readEntry();
-        room -= entry.uncompressedSize;
-        if (room < 0) return reject(new Error('the document is too large'));
-        archive.openReadStream(entry, (failed, stream) => {
-          if (failed !== null || stream === undefined) return reject(failed ?? new Error('no part'));
-          const chunks: Buffer[] = [];
-          stream.on('data', (chunk: Buffer) => chunks.push(chunk));
-          stream.on('error', reject);
-          stream.on('end', () => {
-            parts.set(entry.fileName, Buffer.concat(chunks).toString('utf8'));
-            archive.readEntry();
-          });
-        });
-      });
-      archive.readEntry();
-    });
-  });
+async function zipParts(bytes: Uint8Array, wanted: (name: string) => boolean): Promise<Map<string, string>> {
+  const parts = new Map<string, string>();
+  for await (const { entry, content } of zipEntries(bytes, { entries: MAX_PARTS, bytes: MAX_PART }))
+    if (wanted(entry.fileName)) parts.set(entry.fileName, (await content()).toString('utf8'));
+  return parts;
 }

@@ -46,6 +46,7 @@ import { type ActiveAgent, agentToolsMiddleware, DEFAULT_TOOL_GROUPS, skillsFor 
 import { agentNameOf } from '../profiles/profile.ts';
 import type { AgentProfiles } from '../profiles/store.ts';
 import { setupAgentTool, updateAgentTool } from '../profiles/tools.ts';
+import { SkillAccess, type SkillAccessParts } from '../skills/access.ts';
 import { skillActivationMiddleware } from '../skills/activation.ts';
 import type { Skill } from '../skills/library.ts';
 import { skillPolicyMiddleware } from '../skills/policy.ts';
@@ -100,7 +101,13 @@ export interface LeadAgentOptions {
   /** Shared with whoever else holds sandboxes of the same provider; default: leases of its own. */
   readonly leases?: SandboxLeases;
   /** The user's skills, brought up to date for a run; absent = there are none. */
-  readonly skills?: { prepare(userId: string): Promise<readonly Skill[]> };
+  readonly skills?: {
+    prepare(userId: string): Promise<readonly Skill[]>;
+    /** As they are now, for a look at each call. */
+    list(userId: string): Promise<readonly Skill[]>;
+  };
+  /** Values for what skills declare; absent = none has any. */
+  readonly skillSecrets?: SkillAccessParts['secrets'];
   /** Tools that may change while the server runs, asked for at the start of each attempt. */
   readonly mcp?: { catalog(signal?: AbortSignal): Promise<McpCatalog> };
   /** Hide the schemas of those tools until the model searches for them. Default off. */
@@ -128,6 +135,11 @@ interface Built {
 
 const NO_TOOLS: McpCatalog = { version: '', tools: [] };
 const NO_SKILLS: readonly Skill[] = [];
+const NO_SECRETS: SkillAccessParts['secrets'] = {
+  environment: async () => ({}),
+  values: async () => [],
+  remember: () => {},
+};
 const MAX_BUILDS = 4;
 const MAX_PROMPTS = 512;
 
@@ -321,6 +333,17 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
       return null;
     }
   };
+  const accessFor = (attempt: AttemptContext, agent: ActiveAgent | null): SkillAccess | null =>
+    options.skills === undefined
+      ? null
+      : new SkillAccess({
+          library: options.skills,
+          secrets: options.skillSecrets ?? NO_SECRETS,
+          userId: attempt.run.userId,
+          agent,
+          given: attempt.secrets ?? {},
+          logger: surroundings.logger,
+        });
   const { subagents } = options;
   const items =
     subagents === undefined
@@ -332,6 +355,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
           leases,
           windowOf,
           agentOf: (userId, run) => activeAgent(options.profiles, userId, run),
+          accessFor,
         });
   return {
     items,
@@ -362,6 +386,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
           skills,
           chosen.entry.supports_vision === true,
           agent,
+          accessFor(attempt, agent),
         ),
         metadata: {
           agent_name: agent?.name ?? LEAD_AGENT,

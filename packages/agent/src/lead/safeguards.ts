@@ -30,6 +30,8 @@ import {
 } from '../middleware/loop-detection.ts';
 import { readBeforeWriteMiddleware } from '../middleware/read-before-write.ts';
 import { sandboxMiddleware } from '../middleware/sandbox.ts';
+import { secretScrubMiddleware } from '../middleware/secret-scrub.ts';
+import { skillGuardMiddleware } from '../middleware/skill-guard.ts';
 import { terminalResponseMiddleware } from '../middleware/terminal-response.ts';
 import { DEFAULT_TOKEN_BUDGET, type TokenBudgetSettings } from '../middleware/token-budget.ts';
 import { toolErrorsMiddleware } from '../middleware/tool-errors.ts';
@@ -99,7 +101,9 @@ export function safeguards(parts: SafeguardParts): Safeguards {
       llmErrorsMiddleware(llmCall, surroundings),
       summarizationMiddleware(settings.summarization, surroundings),
       toolResultSanitizingMiddleware(settings.remoteTools),
+      secretScrubMiddleware(),
       toolErrorsMiddleware(),
+      skillGuardMiddleware(),
       guardrailMiddleware(settings.guardrails, surroundings),
       bashAuditMiddleware(logger),
       ...(settings.readBeforeWrite ? [readBeforeWriteMiddleware()] : []),

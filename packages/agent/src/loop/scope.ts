@@ -1,6 +1,7 @@
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import { type AttemptContext, ReindeerError, type Sandbox, type SandboxLeases } from '@reindeer/protocol';
 import type { ActiveAgent } from '../profiles/active.ts';
+import type { SkillAccess } from '../skills/access.ts';
 import type { Skill } from '../skills/library.ts';
 
 /** The key in `configurable` under which hooks and tools find their attempt. The double underscore keeps it out of metadata. */
@@ -25,6 +26,8 @@ export class AttemptScope {
   readonly skills: readonly Skill[] | null;
   /** Which of the user's agents this is; null = the default one. */
   readonly agent: ActiveAgent | null;
+  /** Verdicts on skills, and the secrets of those that are active; null = there are no skills. */
+  readonly access: SkillAccess | null;
   /** Null: this agent has no sandboxes. */
   readonly leases: SandboxLeases | null;
   /** In whose name sandboxes are held: made of the server's own ids, so that nothing in a request can choose it (SQ-13). */
@@ -42,6 +45,7 @@ export class AttemptScope {
     skills: readonly Skill[] | null = [],
     vision = false,
     agent: ActiveAgent | null = null,
+    access: SkillAccess | null = null,
   ) {
     this.attempt = attempt;
     this.model = model;
@@ -49,8 +53,14 @@ export class AttemptScope {
     this.skills = skills;
     this.vision = vision;
     this.agent = agent;
+    this.access = access;
     this.leases = leases;
     this.owner = owner;
+  }
+
+  /** Did a model write the messages that ask? Then none of them calls a skill in a person's name. */
+  get delegated(): boolean {
+    return false;
   }
 
   /** The thread's sandbox, acquired at first use (MW-6). Throws `sandbox_unavailable`. */

@@ -17,6 +17,8 @@ import { LOOP_DETECTION } from './loop-detection.ts';
 import { MEMORY_CAPTURE } from './memory-capture.ts';
 import { READ_BEFORE_WRITE } from './read-before-write.ts';
 import { SANDBOX } from './sandbox.ts';
+import { SECRET_SCRUB } from './secret-scrub.ts';
+import { SKILL_GUARD } from './skill-guard.ts';
 import { TERMINAL_RESPONSE } from './terminal-response.ts';
 import { THREAD_DATA } from './thread-data.ts';
 import { TITLE } from './title.ts';
@@ -56,6 +58,9 @@ export const ORDER_RULES: readonly OrderRule[] = [
     after: TOOL_RESULT_SANITIZING,
     reason: 'a long result is saved as the model may read it, with foreign tags made harmless',
   },
+  { before: TOOL_OUTPUT, after: SECRET_SCRUB, reason: 'a long result is saved without the secrets of skills' },
+  { before: SECRET_SCRUB, after: TOOL_ERRORS, reason: 'the text of a failure may show a secret too' },
+  { before: TOOL_ERRORS, after: SKILL_GUARD, reason: 'a verdict on a skill that throws must not end the run' },
   { before: THREAD_DATA, after: UPLOADS, reason: 'uploads are looked up in the thread’s folders' },
   { before: THREAD_DATA, after: SANDBOX, reason: 'a sandbox mounts the thread’s folders' },
   { before: SANDBOX, after: TOOL_ERRORS, reason: 'a failed tool that used the sandbox must still note it' },

@@ -64,6 +64,8 @@ const skill = (name: string): Skill =>
     signature: name,
   }) satisfies Skill;
 
+const skillsOf = (prepare: () => Promise<Skill[]>) => ({ prepare, list: prepare });
+
 async function run(
   context: Record<string, unknown>,
   turns: readonly Turn[] = [{ text: 'ok' }],
@@ -100,7 +102,7 @@ async function run(
     surroundings,
     profiles,
     tools: [look] as never,
-    skills: { prepare: async () => [skill('chart'), skill('report'), skill('bootstrap')] },
+    skills: skillsOf(async () => [skill('chart'), skill('report'), skill('bootstrap')]),
     ...more,
   });
   const request = { ...testRun().request, context: context as never };
@@ -347,12 +349,10 @@ describe('update_agent', () => {
 
   test('an agent that is gone is not made again', verifies('TOOL-11'), async () => {
     await profiles.create('ann', 'w', {});
-    const gone = {
-      prepare: async () => {
-        await profiles.delete('ann', 'w');
-        return [];
-      },
-    };
+    const gone = skillsOf(async () => {
+      await profiles.delete('ann', 'w');
+      return [];
+    });
     const ran = await run({ agent_name: 'w' }, [call('update_agent', { soul: 'x' }), { text: 'ok' }], { skills: gone });
     expect(ran.results[0]).toContain('there is no agent "w" any more');
     expect(await profiles.list('ann')).toEqual([]);

@@ -2,8 +2,7 @@ import { constants } from 'node:fs';
 import { access, link, lstat, mkdir, open, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, type Logger, type Random, ReindeerError } from '@reindeer/protocol';
-import { KeyedLock } from '@reindeer/sandbox';
-import { replaceFile } from '../skills/library.ts';
+import { KeyedLock, replaceFile } from '@reindeer/sandbox';
 import {
   type AgentProfile,
   agentNameOf,

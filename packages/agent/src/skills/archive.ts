@@ -1,6 +1,5 @@
-import { promisify } from 'node:util';
 import { ReindeerError } from '@reindeer/protocol';
-import yauzl, { type Entry, type ZipFile } from 'yauzl';
+import { type ZipEntry, ZipTooLarge, zipEntries } from '../documents/zip.ts';
 import { MAX_BYTES, MAX_ENTRIES } from './walk.ts';
 
 export interface PackageFile {
@@ -23,14 +22,6 @@ const LINK = 0o120000;
 const FILE = 0o100000;
 const FOLDER = 0o040000;
 
-const open = promisify((bytes: Buffer, done: (error: Error | null, file?: ZipFile) => void) =>
-  yauzl.fromBuffer(
-    bytes,
-    { lazyEntries: true, decodeStrings: true, validateEntrySizes: true, strictFileNames: true },
-    (error, file) => done(error, file),
-  ),
-) as (bytes: Buffer) => Promise<ZipFile>;
-
 /**
  * Reads a `.skill` archive (SK-5): a zip with exactly one folder that holds a `SKILL.md`. Nothing is written anywhere. Hidden files and what macOS
  * adds are left out, links are skipped; everything else that is odd refuses the whole archive.
@@ -38,19 +29,7 @@ const open = promisify((bytes: Buffer, done: (error: Error | null, file?: ZipFil
  * @throws ReindeerError `validation_failed` that names the entry, `too_large`
  */
 export async function readPackage(bytes: Uint8Array): Promise<SkillPackage> {
-  if (bytes.length > MAX_ARCHIVE)
-    throw new ReindeerError('too_large', `The archive has more than ${MAX_ARCHIVE / 1024 / 1024} MiB.`);
-  let archive: ZipFile;
-  try {
-    archive = await open(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
-  } catch (cause) {
-    throw refuse('it is no zip archive, or a damaged one', cause);
-  }
-  try {
-    return packageOf(await filesOf(archive));
-  } finally {
-    archive.close();
-  }
+  return packageOf(await filesOf(bytes));
 }
 
 /**
@@ -60,115 +39,93 @@ export async function readPackage(bytes: Uint8Array): Promise<SkillPackage> {
  * @throws ReindeerError `too_large` past `maxBytes`, `validation_failed` for what is no archive
  */
 export async function readMember(bytes: Uint8Array, path: string, maxBytes: number): Promise<Uint8Array | null> {
-  if (bytes.length > MAX_ARCHIVE)
-    throw new ReindeerError('too_large', `The archive has more than ${MAX_ARCHIVE / 1024 / 1024} MiB.`);
-  let archive: ZipFile;
-  try {
-    archive = await open(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
-  } catch (cause) {
-    throw refuse('it is no zip archive, or a damaged one', cause);
-  }
-  try {
-    let inside: Entry | null = null;
-    let count = 0;
-    for await (const entry of entriesOf(archive)) {
-      count += 1;
-      if (count > MAX_ENTRIES) break;
-      const kind = (entry.externalFileAttributes >>> 16) & 0xffff & TYPE;
-      if (entry.fileName.endsWith('/') || (kind !== 0 && kind !== FILE) || (entry.generalPurposeBitFlag & 1) !== 0)
-        continue;
-      if (entry.fileName === path) {
-        inside = entry;
-        break;
-      }
-      if (inside === null && entry.fileName.replace(/^[^/]+\//, '') === path) inside = entry;
+  let found: string | null = null;
+  for await (const { entry } of entriesOf(bytes)) {
+    if (entry.fileName.endsWith('/') || !isPlain(entry)) continue;
+    if (entry.fileName === path) {
+      found = path;
+      break;
     }
-    if (inside === null) return null;
-    if (inside.uncompressedSize > maxBytes)
-      throw new ReindeerError('too_large', `${shown(inside.fileName)} has more than ${maxBytes} bytes.`);
-    return await contentOf(archive, inside);
-  } finally {
-    archive.close();
+    if (found === null && entry.fileName.replace(/^[^/]+\//, '') === path) found = entry.fileName;
   }
+  if (found === null) return null;
+  for await (const { entry, content } of entriesOf(bytes)) {
+    if (entry.fileName !== found || !isPlain(entry)) continue;
+    if (entry.uncompressedSize > maxBytes)
+      throw new ReindeerError('too_large', `${shown(found)} has more than ${maxBytes} bytes.`);
+    return await unpacked(entry, content);
+  }
+  return null;
 }
 
-async function filesOf(archive: ZipFile): Promise<Map<string, PackageFile>> {
-  // The numbers of an archive's own list may lie; entries are counted as they come.
-  if (archive.entryCount > MAX_ENTRIES)
-    throw new ReindeerError('too_large', `The archive has more than ${MAX_ENTRIES} entries.`);
+const modeOf = (entry: ZipEntry['entry']): number => (entry.externalFileAttributes >>> 16) & 0xffff;
+const isEncrypted = (entry: ZipEntry['entry']): boolean => (entry.generalPurposeBitFlag & 1) !== 0;
+const isPlain = (entry: ZipEntry['entry']): boolean => [0, FILE].includes(modeOf(entry) & TYPE) && !isEncrypted(entry);
+
+async function filesOf(bytes: Uint8Array): Promise<Map<string, PackageFile>> {
   const files = new Map<string, PackageFile>();
   const seen = new Set<string>();
-  let total = 0;
-  let count = 0;
-  for await (const entry of entriesOf(archive)) {
-    count += 1;
-    if (count > MAX_ENTRIES) throw new ReindeerError('too_large', `The archive has more than ${MAX_ENTRIES} entries.`);
+  for await (const { entry, content } of entriesOf(bytes)) {
     const name = entry.fileName;
     checkName(name);
-    const mode = (entry.externalFileAttributes >>> 16) & 0xffff;
+    const mode = modeOf(entry);
     const kind = mode & TYPE;
     if (kind === LINK) continue;
     if (kind !== 0 && kind !== FILE && kind !== FOLDER) throw refuse(`${shown(name)} is neither a file nor a folder`);
-    if ((entry.generalPurposeBitFlag & 1) !== 0) throw refuse(`${shown(name)} is encrypted`);
+    if (isEncrypted(entry)) throw refuse(`${shown(name)} is encrypted`);
     const path = name.replace(/\/+$/, '');
     // Two names that differ in case are one on many machines.
     if (seen.has(path.toLowerCase())) throw refuse(`${shown(name)} is in it twice`);
     seen.add(path.toLowerCase());
     if (name.endsWith('/') || path.split('/').some((part) => part.startsWith('.') || part === '__MACOSX')) continue;
-    total += entry.uncompressedSize;
-    if (total > MAX_UNPACKED)
-      throw new ReindeerError('too_large', `The archive unpacks to more than ${MAX_UNPACKED / 1024 / 1024} MiB.`);
-    const bytes = await contentOf(archive, entry);
-    const program = programKind(bytes);
+    const data = await unpacked(entry, content);
+    const program = programKind(data);
     if (program !== null) throw refuse(`${shown(name)} is a program (${program}); a skill may bring scripts only`);
-    files.set(path, { path, bytes, executable: (mode & 0o111) !== 0 });
+    files.set(path, { path, bytes: data, executable: (mode & 0o111) !== 0 });
   }
   return files;
 }
 
-async function* entriesOf(archive: ZipFile): AsyncGenerator<Entry> {
-  for (;;) {
-    const entry = await new Promise<Entry | null>((resolve, reject) => {
-      const forget = (): void => {
-        archive.removeListener('entry', onEntry);
-        archive.removeListener('end', onEnd);
-        archive.removeListener('error', onError);
-      };
-      const onEntry = (found: Entry): void => {
-        forget();
-        resolve(found);
-      };
-      const onEnd = (): void => {
-        forget();
-        resolve(null);
-      };
-      const onError = (cause: Error): void => {
-        forget();
-        reject(refuse('it is damaged, or a name in it leads outside of it', cause));
-      };
-      archive.once('entry', onEntry);
-      archive.once('end', onEnd);
-      archive.once('error', onError);
-      archive.readEntry();
-    });
-    if (entry === null) return;
-    yield entry;
+/** The entries of an archive of skills within its bounds; what the reader refuses is told as it concerns people. */
+async function* entriesOf(bytes: Uint8Array): AsyncGenerator<ZipEntry> {
+  if (bytes.length > MAX_ARCHIVE)
+    throw new ReindeerError('too_large', `The archive has more than ${MAX_ARCHIVE / 1024 / 1024} MiB.`);
+  const entries = zipEntries(bytes, { entries: MAX_ENTRIES, bytes: MAX_UNPACKED, strictNames: true });
+  let begun = false;
+  try {
+    for (;;) {
+      const next = await entries.next().catch((cause: unknown) => {
+        if (cause instanceof ZipTooLarge) throw tooLarge(cause);
+        throw refuse(
+          begun ? 'it is damaged, or a name in it leads outside of it' : 'it is no zip archive, or a damaged one',
+          cause,
+        );
+      });
+      if (next.done === true) return;
+      begun = true;
+      yield next.value;
+    }
+  } finally {
+    await entries.return(undefined);
   }
 }
 
-function contentOf(archive: ZipFile, entry: Entry): Promise<Buffer> {
-  return new Promise<Buffer>((resolve, reject) => {
-    const fail = (cause: unknown): void => reject(refuse(`${shown(entry.fileName)} cannot be unpacked`, cause));
-    archive.openReadStream(entry, (error, stream) => {
-      if (error !== null || stream === undefined) return fail(error);
-      const chunks: Buffer[] = [];
-      // More than the list says is an error of the reader's own (a bomb), less as well.
-      stream.on('data', (chunk: Buffer) => chunks.push(chunk));
-      stream.once('end', () => resolve(Buffer.concat(chunks)));
-      stream.once('error', fail);
-    });
-  });
+async function unpacked(entry: ZipEntry['entry'], content: ZipEntry['content']): Promise<Buffer> {
+  try {
+    return await content();
+  } catch (cause) {
+    if (cause instanceof ZipTooLarge) throw tooLarge(cause);
+    throw refuse(`${shown(entry.fileName)} cannot be unpacked`, cause);
+  }
 }
+
+const tooLarge = ({ what }: ZipTooLarge): ReindeerError =>
+  new ReindeerError(
+    'too_large',
+    what === 'entries'
+      ? `The archive has more than ${MAX_ENTRIES} entries.`
+      : `The archive unpacks to more than ${MAX_UNPACKED / 1024 / 1024} MiB.`,
+  );
 
 function checkName(name: string): void {
   const odd = [...name].some((character) => character < ' ' || character === '\u007f');

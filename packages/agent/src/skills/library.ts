@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { mkdir, open, readFile, rename, rm, rmdir, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type Clock, type Logger, ReindeerError, SKILLS_ROOT } from '@reindeer/protocol';
-import { KeyedLock, type SkillFolders } from '@reindeer/sandbox';
+import { KeyedLock, replaceFile, type SkillFolders } from '@reindeer/sandbox';
 import { isProblem, MAX_SKILL_FILE, type ParsedSkill, parseSkill, type SkillHead } from './format.ts';
 import { copyFiles, entriesOf, filesOf, isHidden, readListed, type SkillFile, signatureOf } from './walk.ts';
 
@@ -336,23 +336,4 @@ async function readJson(file: string): Promise<Record<string, unknown>> {
     'configuration',
     'The switches of your skills cannot be read: the file _skill_states.json is damaged. Repair it or remove it.',
   );
-}
-
-/** Replaces a file whole; a crash leaves the old or the new one. */
-export async function replaceFile(file: string, text: string): Promise<void> {
-  await mkdir(dirname(file), { recursive: true, mode: 0o700 });
-  const temporary = `${file}.${randomUUID()}.tmp`;
-  try {
-    await writeFile(temporary, text, { mode: 0o600, flag: 'wx' });
-    const handle = await open(temporary, 'r+');
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    await rename(temporary, file);
-  } catch (error) {
-    await rm(temporary, { force: true });
-    throw error;
-  }
 }

@@ -2,19 +2,22 @@ import { randomUUID } from 'node:crypto';
 import { appendFile, chmod, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type Clock, type Logger, type Random, ReindeerError } from '@reindeer/protocol';
-import { KeyedLock, type SkillFolders } from '@reindeer/sandbox';
+import { KeyedLock, replaceFile, type SkillFolders } from '@reindeer/sandbox';
 import type { Documents } from '../documents/documents.ts';
 import type { PackageFile } from './archive.ts';
 import { isProblem, isSkillName, parseSkill } from './format.ts';
 import { type AskModel, blocked, decoded, isRead, isScript, judgeSkill, textOf } from './judge.ts';
-import { replaceFile, type Skill, type SkillLibrary } from './library.ts';
+import type { Skill, SkillLibrary } from './library.ts';
 import type { Finding } from './scan.ts';
+import type { SkillSecretStore } from './secret-store.ts';
 import { entriesOf } from './walk.ts';
 
 export interface SkillPackagesOptions {
   readonly library: SkillLibrary;
   readonly folders: (userId: string) => SkillFolders;
   readonly documents: Documents;
+  /** Values that the user stored for a skill go with it: another one under its name is not trusted with them. Absent = there are none. */
+  readonly secrets?: Pick<SkillSecretStore, 'forget'>;
   /** Is every package scanned? Default of the configuration: yes. */
   readonly scan: boolean;
   /** The model that judges; null = none is configured that could, and packages are scanned only. */
@@ -81,6 +84,7 @@ export class SkillPackages {
       const fresh = join(dirname(custom), `.install-${randomUUID()}`);
       try {
         await write(fresh, files);
+        await this.#options.secrets?.forget(userId, name);
         await mkdir(custom, { recursive: true, mode: 0o700 });
         // The reservation and the move are one step: of two installs at once, also in two processes, one finds the name taken.
         await rename(fresh, target).catch((error: unknown) => {
@@ -120,6 +124,7 @@ export class SkillPackages {
   delete(userId: string, name: string): Promise<void> {
     return this.#lock.run(`${userId}/${name}`, async () => {
       const skill = await this.#own(userId, name);
+      await this.#options.secrets?.forget(userId, name);
       const gone = join(dirname(this.#options.folders(userId).custom), `.deleted-${randomUUID()}`);
       await rename(skill.folder, gone);
       await this.#note(userId, name, {

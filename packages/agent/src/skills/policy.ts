@@ -53,7 +53,7 @@ export function skillPolicyMiddleware(): Middleware {
 /** null = no restriction. A skill that was called decides alone; otherwise what was read counts, and one that says nothing restricts nothing. */
 export function allowedTools(state: State, scope: Pick<AttemptScope, 'skills'>): ReadonlySet<string> | null {
   const { skills } = scope;
-  const read = readSkills(state);
+  const read = readSkillPaths(state);
   const command = skillCommand(state);
   if (skills === null) {
     // Whether a skill restricts cannot be told now; one that is active might.
@@ -68,7 +68,8 @@ export function allowedTools(state: State, scope: Pick<AttemptScope, 'skills'>):
   return lists.length === 0 ? null : new Set([...lists.flat(), ...ALWAYS]);
 }
 
-function readSkills(state: State): readonly string[] {
+/** Paths of the `SKILL.md` files that the agent has read. */
+export function readSkillPaths(state: State): readonly string[] {
   const entries = Array.isArray(state.skill_context) ? (state.skill_context as { path?: unknown }[]) : [];
   return entries.map((entry) => entry.path).filter((path): path is string => typeof path === 'string');
 }

@@ -64,7 +64,7 @@ function world(type: ReturnType<typeof clerk>, calls: readonly string[]) {
     agent: {
       mcp: { catalog: async () => ({ version: 'v1', tools: [named('crm_read'), named('crm_delete')] }) },
       toolSearch: { enabled: true },
-      skills: { prepare: async () => [SHELVED] },
+      skills: { prepare: async () => [SHELVED], list: async () => [SHELVED] },
     },
   });
 }

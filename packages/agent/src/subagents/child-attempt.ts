@@ -151,8 +151,13 @@ export class ChildScope extends AttemptScope {
       undefined,
       undefined,
       parent.agent,
+      parent.access,
     );
     this.#parent = parent;
+  }
+
+  override get delegated(): boolean {
+    return true;
   }
 
   /** One queue per path for all agents of the run: they share the files (SL-17). */

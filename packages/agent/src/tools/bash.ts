@@ -2,7 +2,7 @@ import type { StructuredToolInterface } from '@langchain/core/tools';
 import { type ExecResult, ReindeerError } from '@reindeer/protocol';
 import { z } from 'zod';
 import { defineTool, failed } from './define.ts';
-import { withoutMiddle } from './text.ts';
+import { masked, withoutMiddle } from './text.ts';
 
 export interface BashSettings {
   /** Milliseconds after which a command and everything it started is ended. */
@@ -31,19 +31,28 @@ export function bashTool(settings: BashSettings): StructuredToolInterface {
     }),
     repeatable: false,
     secrets: settings.secrets,
-    async run({ command }, { sandbox, signal }) {
+    async run({ command }, { sandbox, signal, scope, state }) {
       if (command.includes('\0')) return failed('the command contains a NUL character.');
       const box = await sandbox();
       if (!box.canExecute) return failed('commands cannot be run on this machine; use the file tools.');
+      const env = await scope.access?.bind({ messages: [], ...state }, !scope.delegated, (event) =>
+        scope.attempt.emit(event),
+      );
       const result = await box.exec({
         command,
         timeoutMs: settings.timeoutMs,
+        ...(env === undefined || Object.keys(env).length === 0 ? {} : { env }),
         ...(signal === undefined ? {} : { signal }),
       });
       if (result.ended === 'aborted')
         throw new ReindeerError('aborted', 'The command was ended because the run was stopped.');
       const ending = endingOf(result, seconds);
-      const output = withoutMiddle(result.output.trimEnd(), settings.maxOutputCharacters - ending.length - 1);
+      // Before anything is cut out: half of a value would be hidden by nobody.
+      const hidden = [...settings.secrets, ...((await scope.access?.hidden()) ?? [])];
+      const output = withoutMiddle(
+        masked(result.output, hidden).trimEnd(),
+        settings.maxOutputCharacters - ending.length - 1,
+      );
       const text = output === '' ? ending || '(no output)' : `${output}${ending === '' ? '' : `\n${ending}`}`;
       return result.ended === 'exit' ? text : failed(text);
     },

@@ -10,6 +10,19 @@ export function masked(text: string, secrets: readonly string[]): string {
 }
 
 /**
+ * Every form in which a command may print a value: as it is, as JSON writes it, and each of its lines, since files are read by lines. Shorter ones than
+ * `masked` hides are left out.
+ */
+export function hiddenForms(values: readonly string[]): readonly string[] {
+  const forms = values.flatMap((value) => [
+    value,
+    JSON.stringify(value).slice(1, -1),
+    ...value.split(/\r?\n/).map((line) => line.trim()),
+  ]);
+  return [...new Set(forms)].filter(({ length }) => length >= MIN_SECRET);
+}
+
+/**
  * Cuts the middle out of a long text; head and tail say the most about a command. The result, with the marker, has at
  * most `limit` characters.
  */

@@ -1,7 +1,7 @@
-import { randomUUID } from 'node:crypto';
-import { chmod, open, readFile, realpath, rename, rm, stat } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { type JsonObject, ReindeerError } from '@reindeer/protocol';
+import { replaceFile } from '@reindeer/sandbox';
 import { substitute, type Variables } from './substitute.ts';
 
 export interface ExtensionsOptions {
@@ -86,7 +86,7 @@ export class ExtensionsFile {
       // What could not be read again must not be written: the next start would fail.
       if (Buffer.byteLength(text) > MAX_BYTES)
         throw new ReindeerError('too_large', `The file would have more than ${MAX_BYTES / 1024 / 1024} MiB.`);
-      await replace(file, text);
+      await replaceFile(file, text);
       return after;
     });
     this.#writing = written.catch(() => {});
@@ -137,31 +137,4 @@ function placeOf(error: unknown, text: string): string {
   if (position === undefined) return /end of JSON/i.test(message) ? 'it ends too early' : 'it cannot be read';
   const line = text.slice(0, Number(position)).split('\n').length;
   return `line ${line} has a mistake`;
-}
-
-async function replace(file: string, text: string): Promise<void> {
-  // Behind a link the file that it names is replaced, not the link.
-  const target = await realpath(file).catch(() => file);
-  const mode = (await stat(target).catch(() => null))?.mode;
-  const temporary = `${target}.${randomUUID()}.tmp`;
-  try {
-    const handle = await open(temporary, 'wx', 0o600);
-    try {
-      await handle.writeFile(text);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    if (mode !== undefined) await chmod(temporary, mode & 0o777);
-    await rename(temporary, target);
-  } catch (error) {
-    await rm(temporary, { force: true });
-    throw error;
-  }
-  const folder = await open(dirname(target), 'r');
-  try {
-    await folder.sync();
-  } finally {
-    await folder.close();
-  }
 }

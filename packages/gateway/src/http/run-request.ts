@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { isAgentName } from '@reindeer/agent';
+import { isAgentName, MAX_SECRET } from '@reindeer/agent';
 import {
   type CrashPolicy,
   type DisconnectMode,
@@ -57,6 +57,8 @@ export interface RunPlan {
   readonly multitaskStrategy: MultitaskStrategy;
   readonly onDisconnect: DisconnectMode;
   readonly crashPolicy: CrashPolicy | null;
+  /** For secrets that skills declare (SK-8): handed to the run, and part of nothing that is stored or shown. */
+  readonly secrets: Readonly<Record<string, string>>;
   /** null = leave it to the route. */
   readonly ifNotExists: 'create' | 'reject' | null;
 }
@@ -112,10 +114,13 @@ export function planRun(body: RunBody, threadId: string | null, attached: boolea
   checkMessages(input);
   const metadata = metadataOf(body.metadata);
   const config = configOf(body.config, threadId, limits);
-  const context = contextOf(
-    { ...configurableContext(config), ...contextInConfig(body.config), ...(body.context as JsonObject | null) },
-    limits,
-  );
+  const { secrets: given, ...options } = {
+    ...givenSecrets(body.config?.configurable),
+    ...configurableContext(config),
+    ...contextInConfig(body.config),
+    ...(body.context as JsonObject | null),
+  };
+  const context = contextOf(options, limits);
   return {
     request: {
       input,
@@ -132,6 +137,7 @@ export function planRun(body: RunBody, threadId: string | null, attached: boolea
     multitaskStrategy: body.multitask_strategy ?? 'reject',
     onDisconnect: body.on_disconnect ?? (attached && body.stream_resumable !== true ? 'cancel' : 'continue'),
     crashPolicy: body.crash_policy ?? null,
+    secrets: secretsOf(given),
     ifNotExists: body.if_not_exists ?? null,
   };
 }
@@ -287,7 +293,9 @@ function configOf(config: RunBody['config'], threadId: string | null, limits: Ru
         type: 'mismatch',
       },
     ]);
-  const kept = Object.fromEntries(Object.entries(configurable as JsonObject).filter(([key]) => !SERVER_KEYS.test(key)));
+  const kept = Object.fromEntries(
+    Object.entries(configurable as JsonObject).filter(([key]) => key !== 'secrets' && !SERVER_KEYS.test(key)),
+  );
   return redactSecrets({
     recursion_limit: Math.min(
       (limit as number | null | undefined) ?? limits.defaultRecursionLimit,
@@ -354,6 +362,36 @@ function contextOf(given: JsonObject, limits: RunLimits): JsonObject {
       `There is no model "${String(model).slice(0, 80)}".${didYouMean(String(model), limits.models)} Configured: ${limits.models.join(', ') || 'none'}.`,
     );
   return context;
+}
+
+/** Older clients put them there; the configuration itself is stored without them. */
+const givenSecrets = (configurable: unknown): JsonObject => {
+  const { secrets } = (configurable ?? {}) as { readonly secrets?: Json };
+  return secrets === undefined ? {} : { secrets };
+};
+
+const MAX_SECRETS = 50;
+const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/;
+
+/** Checks what came as `context.secrets`. What it says of a mistake never holds a value. */
+function secretsOf(given: Json | undefined): Readonly<Record<string, string>> {
+  if (given === undefined || given === null) return {};
+  const wrong = (path: readonly string[], msg: string): ReindeerError =>
+    invalid([{ loc: ['body', 'context', 'secrets', ...path], msg, type: 'invalid_secret' }]);
+  if (typeof given !== 'object' || Array.isArray(given))
+    throw wrong([], 'Must be an object of names and texts, such as {"API_KEY": "…"}.');
+  const entries = Object.entries(given as JsonObject);
+  if (entries.length > MAX_SECRETS) throw wrong([], `More than ${MAX_SECRETS} secrets.`);
+  return Object.fromEntries(
+    entries.map(([name, value]) => {
+      const shown = name.slice(0, 80);
+      if (!VARIABLE.test(name))
+        throw wrong([shown], 'Is no name of an environment variable: use letters, digits and _.');
+      if (typeof value !== 'string' || value.includes('\0') || Buffer.byteLength(value) > MAX_SECRET)
+        throw wrong([shown], `Must be a text without NUL, of at most ${MAX_SECRET} bytes.`);
+      return [name, value];
+    }),
+  );
 }
 
 function isToolSelection(value: Json): boolean {

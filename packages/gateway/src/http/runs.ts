@@ -112,6 +112,7 @@ async function createRun(
     createThread:
       routeThread === null ? plan.ifNotExists !== 'reject' || threadId === null : plan.ifNotExists === 'create',
     idempotencyKey: idempotencyKeyOf(c),
+    ...(Object.keys(plan.secrets).length === 0 ? {} : { secrets: plan.secrets }),
   };
   try {
     return admitted(await parts.runs.create(input, bound ? client.signal : undefined), threadId);

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi';
-import type { HistoryEntry, Skill, SkillLibrary, SkillPackages } from '@reindeer/agent';
-import { isSkillName } from '@reindeer/agent';
+import type { HistoryEntry, Skill, SkillLibrary, SkillPackages, SkillSecretStore } from '@reindeer/agent';
+import { isSkillName, MAX_SECRET, SECRET_MASK } from '@reindeer/agent';
 import { type JsonObject, ReindeerError, type SandboxProvider } from '@reindeer/protocol';
 import { notFound } from './errors.ts';
 import { type Api, route } from './route.ts';
@@ -13,6 +13,7 @@ const named = z.object({ name: z.string().min(1).max(64) });
 export interface SkillParts {
   readonly library: SkillLibrary;
   readonly packages: SkillPackages;
+  readonly secrets: SkillSecretStore;
   /** Files of a thread, for archives that lie there. */
   readonly files: SandboxProvider['files'];
 }
@@ -23,6 +24,7 @@ export function skillRoutes(api: Api, parts: SkillParts): void {
   // Before the routes with a name in their place.
   installRoute(api, parts);
   customRoutes(api, parts);
+  secretRoutes(api, parts);
 
   route(
     api,
@@ -105,6 +107,63 @@ function installRoute(api: Api, { packages, files }: SkillParts): void {
         skill_name: skill.name,
         message: `The skill "${skill.name}" is installed and switched on.`,
       });
+    },
+  );
+}
+
+/** Values for what a skill declares (SK-8): written here, shown nowhere. */
+function secretRoutes(api: Api, { library, secrets }: SkillParts): void {
+  const found = async (userId: string, name: string): Promise<Skill> => {
+    const skill = await library.get(userId, name);
+    if (skill === null) throw notFound('skill', name);
+    return skill;
+  };
+  const shown = async (userId: string, skill: Skill): Promise<JsonObject> => ({
+    skill: skill.name,
+    secrets: (await secrets.describe(userId, skill)).map(({ name, optional, source }) => ({
+      name,
+      optional,
+      source,
+      value: source === null ? null : SECRET_MASK,
+    })),
+  });
+  route(
+    api,
+    {
+      method: 'get',
+      path: '/skills/:name/secrets',
+      tag,
+      summary: 'The secrets that a skill declares, and which of them have a value. Never a value.',
+      params: named,
+      answers: { 200: '{skill, secrets: [{name, optional, source, value}]}', 404: 'No such skill.' },
+    },
+    async ({ c, params }) => c.json(await shown(c.get('userId'), await found(c.get('userId'), params.name))),
+  );
+  route(
+    api,
+    {
+      method: 'put',
+      path: '/skills/:name/secrets',
+      tag,
+      summary:
+        'Stores values for them. A masked value keeps what is stored, null removes it; names that are left out stay.',
+      params: named,
+      body: z.strictObject({
+        secrets: z.record(z.string().min(1).max(128), z.string().max(MAX_SECRET).nullable()),
+        scope: z.enum(['user', 'shared']).default('user'),
+      }),
+      answers: {
+        200: '{skill, secrets}',
+        404: 'No such skill.',
+        409: 'config.yaml decides.',
+        422: 'A name that the skill does not declare, or a value that cannot be one.',
+      },
+    },
+    async ({ c, params, body }) => {
+      const userId = c.get('userId');
+      const skill = await found(userId, params.name);
+      await secrets.set(userId, skill, body.secrets, body.scope);
+      return c.json(await shown(userId, skill));
     },
   );
 }

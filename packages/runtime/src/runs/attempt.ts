@@ -47,6 +47,7 @@ export class Attempt implements AttemptContext {
   readonly writes: WriteQueue;
   readonly #tasks = new Map<string, string>();
   readonly files: RunFiles | null;
+  readonly #secrets: Readonly<Record<string, string>> | null;
   readonly #usage: UsageMeter;
   #stopReason: string | null = null;
   #failure: string | null = null;
@@ -58,6 +59,7 @@ export class Attempt implements AttemptContext {
     this.run = run;
     this.attempt = run.attempt;
     this.signal = local.signal;
+    this.#secrets = local.secrets;
     this.effects = local.effects;
     const { writeTries, writeBackoffMs } = parts.settings;
     this.writes = new WriteQueue({
@@ -79,6 +81,10 @@ export class Attempt implements AttemptContext {
       threadId: run.threadId,
       onFenced: () => local.stop({ kind: 'fenced' }),
     });
+  }
+
+  get secrets(): Readonly<Record<string, string>> {
+    return this.#secrets ?? {};
   }
 
   emit(data: Json, ns: readonly string[] = [], key?: string): void {

@@ -32,6 +32,8 @@ export class LocalRun {
   readonly recovered: boolean;
   /** Started with its admission: no earlier run of the thread is left, and none can come before it. */
   readonly begun: Begun | null;
+  /** Given with the run and never stored (SK-8); null = none, or they were told to another process. Not shown by anything that prints a run. */
+  readonly #secrets: Readonly<Record<string, string>> | null;
   phase: 'waiting' | 'running' | 'finalizing' | 'settled' = 'waiting';
   /** The row reads `interrupted`: leases are renewed with `allowInterrupted`. */
   superseded: boolean;
@@ -51,6 +53,7 @@ export class LocalRun {
     order: number;
     recovered: boolean;
     begun?: Begun | null;
+    secrets?: Readonly<Record<string, string>> | null;
   }) {
     this.run = parts.run;
     this.fence = parts.fence;
@@ -58,7 +61,12 @@ export class LocalRun {
     this.order = parts.order;
     this.recovered = parts.recovered;
     this.begun = parts.begun ?? null;
+    this.#secrets = parts.secrets ?? null;
     this.superseded = parts.run.status === 'interrupted';
+  }
+
+  get secrets(): Readonly<Record<string, string>> | null {
+    return this.#secrets;
   }
 
   /** Fires once, at the first stop. */

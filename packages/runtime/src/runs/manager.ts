@@ -20,6 +20,8 @@ import { Queues } from './queues.ts';
 import type { RunRegistry } from './registry.ts';
 import { callHook, type WorkerParts, work } from './worker.ts';
 
+/** Queued runs whose secrets are kept. */
+const MAX_KEPT_SECRETS = 1_000;
 const STRATEGIES: readonly MultitaskStrategy[] = ['reject', 'interrupt', 'rollback', 'enqueue'];
 
 /**
@@ -32,6 +34,8 @@ export class RunManager {
   readonly #keeper: LeaseKeeper;
   readonly #admissions: Admissions;
   readonly #queues: Queues;
+  /** Of runs that wait for their turn; one that another process starts leaves its entry behind, so the oldest go. */
+  readonly #secrets = new Map<string, Readonly<Record<string, string>>>();
   #order = 0;
 
   constructor(
@@ -51,7 +55,9 @@ export class RunManager {
       ...parts,
       hasRoom: () => this.#registry.size < parts.settings.maxActiveRuns,
       attach: (run, fence, grantedAt) => {
-        this.#attach(run, fence, grantedAt, false);
+        const secrets = this.#secrets.get(run.runId) ?? null;
+        this.#secrets.delete(run.runId);
+        this.#attach(run, fence, grantedAt, { secrets });
         void callHook(this.#parts, 'onAdmitted', () => this.#parts.hooks.onAdmitted?.(run));
       },
     });
@@ -94,6 +100,7 @@ export class RunManager {
         await this.#admissions.close({ runId: result.run.runId, token });
         signal.throwIfAborted();
       }
+      if (result.outcome === 'queued' && input.secrets !== undefined) this.#keepSecrets(result.run, input.secrets);
       if (result.outcome !== 'admitted') return result;
       for (const older of result.superseded)
         this.#supersede(older, multitaskStrategy === 'rollback' ? 'rollback' : 'interrupt');
@@ -103,7 +110,7 @@ export class RunManager {
         signal?.throwIfAborted();
         throw shuttingDown();
       }
-      this.#attach(result.run, fence, grantedAt, false, begun);
+      this.#attach(result.run, fence, grantedAt, { begun, secrets: input.secrets ?? null });
       void callHook(this.#parts, 'onAdmitted', () => this.#parts.hooks.onAdmitted?.(result.run));
       return result;
     });
@@ -129,7 +136,7 @@ export class RunManager {
       threadId: run.threadId,
       attempt: run.attempt,
     });
-    this.#attach(run, fence, grantedAt, true);
+    this.#attach(run, fence, grantedAt, { recovered: true });
   }
 
   /** Records the cancel (first action wins, RL-12) and delivers it when the run is held here. */
@@ -164,10 +171,26 @@ export class RunManager {
     else void this.#parts.sweep();
   }
 
-  #attach(run: Run, fence: Fence, grantedAt: number, recovered: boolean, begun: Begun | null = null): void {
+  #keepSecrets(run: Run, secrets: Readonly<Record<string, string>>): void {
+    this.#secrets.set(run.runId, secrets);
+    const [oldest] = this.#secrets.keys();
+    if (this.#secrets.size > MAX_KEPT_SECRETS && oldest !== undefined) this.#secrets.delete(oldest);
+  }
+
+  #attach(
+    run: Run,
+    fence: Fence,
+    grantedAt: number,
+    more: {
+      readonly recovered?: boolean;
+      readonly begun?: Begun | null;
+      readonly secrets?: Readonly<Record<string, string>> | null;
+    },
+  ): void {
     this.#order += 1;
     const effects = new EffectsRegistry(this.#parts.surroundings.clock, () => this.#keeper.check(fence));
-    const local = new LocalRun({ run, fence, effects, order: this.#order, recovered, begun });
+    const { recovered = false, begun = null, secrets = null } = more;
+    const local = new LocalRun({ run, fence, effects, order: this.#order, recovered, begun, secrets });
     this.#registry.add(local);
     this.#keeper.hold(fence, grantedAt, {
       allowInterrupted: () => local.superseded,

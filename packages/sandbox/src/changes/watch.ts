@@ -52,6 +52,11 @@ interface Look {
   readonly files: ReadonlyMap<string, Seen>;
   readonly truncated: boolean;
 }
+interface Budget {
+  /** Characters that differences may still have. */
+  left: number;
+  readonly hide: (text: string) => string;
+}
 type Thread = { readonly userId: string; readonly threadId: string };
 
 /**
@@ -62,15 +67,19 @@ export class WorkspaceChangeWatch implements WorkspaceWatch {
   readonly #files: SandboxProvider['files'];
   readonly #logger: Logger;
   readonly #limits: WorkspaceLimits;
+  readonly #hide: (thread: Thread) => Promise<(text: string) => string>;
   readonly #kept = new KeptTexts(KEPT_BYTES);
 
   constructor(parts: {
     readonly files: SandboxProvider['files'];
     readonly logger: Logger;
     readonly limits?: Partial<WorkspaceLimits>;
+    /** Answers what takes secrets out of a difference before it is stored: a command may have written one into a file. */
+    readonly hide?: (thread: Thread) => Promise<(text: string) => string>;
   }) {
     this.#files = parts.files;
     this.#logger = parts.logger;
+    this.#hide = parts.hide ?? (async () => (text) => text);
     this.#limits = { ...WORKSPACE_LIMITS, ...parts.limits };
   }
 
@@ -94,7 +103,7 @@ export class WorkspaceChangeWatch implements WorkspaceWatch {
     const keptBefore = new Map([...before.files.values()].map((seen) => [seen.path, old(seen)]));
     const contents = await this.#contents(files, thread, after);
     const changed: FileChange[] = [];
-    const budget = { left: this.#limits.diffCharacters };
+    const budget = { left: this.#limits.diffCharacters, hide: await this.#hide(thread) };
     const total = { created: 0, modified: 0, deleted: 0, symlink_created: 0, additions: 0, deletions: 0 };
     let truncated = after.truncated || before.truncated;
     const report = async (was: Seen | null, is: Seen | null): Promise<void> => {
@@ -179,7 +188,7 @@ export class WorkspaceChangeWatch implements WorkspaceWatch {
     is: Seen | null,
     before: Kept | null,
     after: Kept | null,
-    budget: { left: number },
+    budget: Budget,
   ): Promise<FileChange> {
     const path = (is ?? was)?.path ?? '';
     const symlink = (is ?? was)?.kind === LINK;
@@ -212,7 +221,7 @@ export class WorkspaceChangeWatch implements WorkspaceWatch {
       readonly sensitive: boolean;
       readonly binary: boolean;
     },
-    budget: { left: number },
+    budget: Budget,
   ): Promise<Pick<FileChange, 'diff' | 'diff_truncated' | 'diff_unavailable_reason' | 'additions' | 'deletions'>> {
     const { was, is, before, after } = file;
     const without = (reason: FileChange['diff_unavailable_reason'], additions = 0, deletions = 0) => ({
@@ -229,7 +238,8 @@ export class WorkspaceChangeWatch implements WorkspaceWatch {
     if ((was?.kind === FILE && before === null) || (is !== null && after === null)) return without('unavailable');
     const patch = await patchOf(before?.text ?? '', after?.text ?? '');
     if (patch === null) return without('large');
-    const { text, additions, deletions } = patch;
+    const { additions, deletions } = patch;
+    const text = budget.hide(patch.text);
     if (text.length > budget.left) return without('truncated', additions, deletions);
     budget.left -= text.length;
     return { diff: text, diff_truncated: false, diff_unavailable_reason: null, additions, deletions };

@@ -1,7 +1,7 @@
 import { mkdtemp, readdir, readFile, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import type { Sandbox, SandboxProvider } from '@reindeer/protocol';
-import { deferred, verifies, withEventLoopGate } from '@reindeer/testkit';
+import { deferred, processesThatShow, verifies, withEventLoopGate } from '@reindeer/testkit';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createSandboxProvider } from '../create.ts';
 import { processStat } from '../process/signals.ts';
@@ -84,6 +84,21 @@ test('secrets of the host are absent, what was added on purpose is there', verif
   const { output } = await sh('env', 20_000, { MY_TOKEN: 'given' });
   expect(output).not.toContain('host-secret');
   for (const line of ['PLAIN=visible', 'MY_TOKEN=given', 'CONFIGURED=by the operator']) expect(output).toContain(line);
+});
+
+test('what a command gets as a variable shows in no process’s arguments', verifies('SK-8'), async () => {
+  const value = `value-${crypto.randomUUID()}`;
+  const started = deferred<string>();
+  const running = sandbox.exec({
+    command: 'printf %s "$GIVEN" | wc -c; until [ -e seen ]; do sleep 0.02; done; rm seen',
+    timeoutMs: 20_000,
+    env: { GIVEN: value },
+    onOutput: (text) => started.resolve(text),
+  });
+  expect(await started.promise).toBe(`${value.length}\n`);
+  expect(await processesThatShow(value)).toEqual([]);
+  await sandbox.files.write('seen', '');
+  await running;
 });
 
 test('stdin is empty and streams keep their order', verifies('SL-11'), async () => {

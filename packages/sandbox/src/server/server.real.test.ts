@@ -2,7 +2,7 @@ import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer, request as httpRequest } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { deferred, verifies } from '@reindeer/testkit';
+import { deferred, processesThatShow, verifies } from '@reindeer/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { ServerClient, type ServerCommand } from '../container/server-client.ts';
 import { ServerTransport } from '../container/transport.ts';
@@ -294,6 +294,21 @@ for (const [name, front] of [
         await new Promise((resolve) => proxy.close(resolve));
       }
       expect(asked).toEqual([]);
+    });
+
+    test('what a command gets as a variable shows in no process’s arguments', verifies('SK-8'), async () => {
+      const { run, home } = await client();
+      const value = `value-${crypto.randomUUID()}`;
+      const first = deferred<string>();
+      const running = run({
+        command: 'printf %s "$GIVEN" | wc -c; until [ -e seen ]; do sleep 0.02; done',
+        env: { GIVEN: value },
+        onOutput: (text) => first.resolve(text),
+      });
+      expect(await first.promise).toBe(`${value.length}\n`);
+      expect(await processesThatShow(value)).toEqual([]);
+      await writeFile(`${home}/seen`, '');
+      expect(await running).toMatchObject({ ended: 'exit', exitCode: 0 });
     });
 
     test('output as it comes, timeouts, aborts and bounds', verifies('SL-09', 'SL-12'), async () => {

@@ -3,6 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import type { ExecResult, Sandbox, SandboxFiles } from '@reindeer/protocol';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { deferred } from '../deferred.ts';
+import { processesThatShow } from '../parts/arguments.ts';
 import { waitUntil } from '../parts/processes.ts';
 import { verifies } from '../verifies.ts';
 
@@ -101,6 +102,25 @@ export function sandboxContract(name: string, subject: SandboxContractSubject): 
       expect(await first.promise).toBe('first\n');
       await sandbox.files.write('go', '');
       expect(await running).toMatchObject({ ended: 'exit', output: 'first\nsecond\n' });
+    });
+
+    test('what a command gets as a variable shows in no process’s arguments', verifies('SK-8'), async () => {
+      const value = `value-${randomBytes(12).toString('hex')}`;
+      const started = deferred<string>();
+      const running = sandbox.exec({
+        command: 'printf %s "$GIVEN" | wc -c; until [ -e seen ]; do sleep 0.02; done; rm seen',
+        timeoutMs: 30_000,
+        env: { GIVEN: value },
+        onOutput: (text) => started.resolve(text),
+      });
+      try {
+        expect(await started.promise).toBe(`${value.length}\n`);
+        expect(await processesThatShow(value)).toEqual([]);
+      } finally {
+        await sandbox.files.write('seen', '');
+        await running;
+      }
+      expect((await sh('echo "[$GIVEN]"; env')).output).not.toContain(value);
     });
 
     test('variables are those that were given, and none of the server’s', verifies('SL-13', 'SL-14'), async () => {
