@@ -179,6 +179,7 @@ const KEY_VARIABLES: readonly string[] = [
   'SERPER_API_KEY',
   'BRAVE_SEARCH_API_KEY',
   'JINA_API_KEY',
+  'INFOQUEST_API_KEY',
 ];
 
 /** Keys of models that the environment may hold. */

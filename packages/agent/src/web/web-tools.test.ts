@@ -112,6 +112,33 @@ const SEARCHES = {
       { query: 'deer', type: 'auto', numResults: 3, contents: { text: { maxCharacters: 1000 } } },
     ],
   },
+  infoquest: {
+    key: 'INFOQUEST_API_KEY',
+    json: {
+      search_result: {
+        results: [
+          {
+            content: {
+              results: {
+                organic: [
+                  { title: 'T', url: HIT.url, desc: 'S' },
+                  { title: 'Again', url: HIT.url, desc: 'S' },
+                ],
+                top_stories: { items: [{ title: 'Again', url: HIT.url, source: 'Paper', time_frame: '1 hour ago' }] },
+              },
+            },
+          },
+        ],
+      },
+    },
+    sent: (request: Seen) => [
+      request.method,
+      request.url.pathname,
+      request.headers.authorization,
+      JSON.parse(request.body),
+    ],
+    expected: ['POST', '/', 'Bearer the-key', { search_type: 'Web', format: 'JSON', query: 'deer' }],
+  },
   searxng: {
     key: null,
     json: { results: [{ title: 'T', url: HIT.url, content: 'S' }] },
@@ -131,9 +158,9 @@ const SEARCHES = {
       request.method,
       request.url.pathname,
       request.headers['x-subscription-token'],
-      request.url.searchParams.get('count'),
+      Object.fromEntries(request.url.searchParams),
     ],
-    expected: ['GET', '/res/v1/web/search', 'the-key', '3'],
+    expected: ['GET', '/res/v1/web/search', 'the-key', { q: 'deer', count: '3' }],
   },
 } as const;
 
@@ -144,6 +171,7 @@ const ROW: Record<string, string> = {
   searxng: 'WEB-5f',
   serper: 'WEB-5g',
   brave: 'WEB-5h',
+  infoquest: 'WEB-5i',
 };
 
 describe('web_search', () => {
@@ -273,7 +301,7 @@ describe('web_fetch', () => {
   });
 
   test('internal addresses are refused before any provider hears of them', verifies('WEB-4'), async () => {
-    for (const provider of ['reader', 'jina', 'tavily', 'firecrawl', 'exa']) {
+    for (const provider of ['reader', 'jina', 'tavily', 'firecrawl', 'exa', 'infoquest']) {
       const fetchPage = tools({ tool: 'web_fetch', provider, options: { api_key: 'the-key' } });
       for (const url of ['http://127.0.0.1:2026/', 'http://[::1]/', 'http://169.254.169.254/latest/meta-data/'])
         expect((await fetchPage({ url })).text).toMatch(/^Error: .*internal address/);
@@ -306,11 +334,13 @@ describe('web_fetch', () => {
     ]);
   });
 
-  test.each([
+  const bearer = { authorization: 'Bearer the-key' };
+  const READS = [
     [
       'tavily',
       'WEB-5c',
       '/extract',
+      bearer,
       { urls: ['https://a.example/'], format: 'markdown' },
       { results: [{ title: 'Page', raw_content: 'Text' }] },
     ],
@@ -318,6 +348,7 @@ describe('web_fetch', () => {
       'firecrawl',
       'WEB-5d',
       '/v1/scrape',
+      bearer,
       { url: 'https://a.example/', formats: ['markdown'] },
       { data: { markdown: 'Text', metadata: { title: 'Page' } } },
     ],
@@ -325,17 +356,41 @@ describe('web_fetch', () => {
       'exa',
       'WEB-5e',
       '/contents',
+      { 'x-api-key': 'the-key' },
       { urls: ['https://a.example/'], text: true },
       { results: [{ title: 'Page', text: 'Text' }] },
     ],
-  ])('%s reads pages with its own API', async (provider, _row, path, body, json) => {
-    reply = () => ({ json });
-    const fetchPage = tools({ tool: 'web_fetch', provider, options: { api_key: 'the-key' } });
-    expect((await fetchPage({ url: 'https://a.example/' })).text).toBe('# Page\n\nText');
-    expect(seen.map((request) => [request.url.pathname, JSON.parse(request.body)])).toEqual([[path, body]]);
-    reply = () => ({ json: {} });
-    expect((await fetchPage({ url: 'https://a.example/' })).text).toMatch(/^Error: .*[Nn]o content found/);
-  });
+    [
+      'infoquest',
+      'WEB-5i',
+      '/',
+      bearer,
+      { url: 'https://a.example/', format: 'HTML', fetch_time: 10, timeout: 10, navi_timeout: 30 },
+      { reader_result: '<html><head><title>Page</title></head><body><p>Text</p></body></html>' },
+    ],
+  ] as const;
+  for (const [provider, row, path, headers, body, json] of READS)
+    test(`${provider} reads pages with its own API`, verifies('WEB-2', row), async () => {
+      reply = () => ({ json });
+      const fetchPage = tools({ tool: 'web_fetch', provider, options: { api_key: 'the-key' } });
+      expect((await fetchPage({ url: 'https://a.example/' })).text).toBe('# Page\n\nText');
+      expect(seen).toMatchObject([{ method: 'POST', headers }]);
+      expect(seen.map((request) => [request.url.pathname, JSON.parse(request.body)])).toEqual([[path, body]]);
+      reply = () => ({ json: {} });
+      expect((await fetchPage({ url: 'https://a.example/' })).text).toMatch(/^Error: .*[Nn]o content found/);
+    });
+
+  test(
+    'InfoQuest: limits that are off are not sent; a page without an envelope is read too',
+    verifies('WEB-5i'),
+    async () => {
+      reply = () => ({ text: '<html><head><title>Page</title></head><body><p>Text</p></body></html>' });
+      const off = { timeout: -1, fetch_time: '-1', navigation_timeout: -1, api_key: 'the-key' };
+      const fetchPage = tools({ tool: 'web_fetch', provider: 'infoquest', options: off });
+      expect((await fetchPage({ url: 'https://a.example/' })).text).toBe('# Page\n\nText');
+      expect(JSON.parse(seen[0]?.body ?? '')).toEqual({ url: 'https://a.example/', format: 'HTML' });
+    },
+  );
 });
 
 describe('image_search', () => {
@@ -375,6 +430,9 @@ describe('image_search', () => {
         ],
         usage_hint: expect.any(String),
       });
+      expect(seen.map(({ method, url, headers, body }) => [method, url.pathname, headers['x-api-key'], body])).toEqual([
+        ['POST', '/images', 'the-key', JSON.stringify({ q: 'deer', num: 5 })],
+      ]);
     },
   );
 
@@ -420,6 +478,29 @@ describe('image_search', () => {
     expect(found.json).toMatchObject({
       results: [{ image_url: 'https://a.example/p.png', thumbnail_url: 'https://a.example/s.png' }],
     });
-    expect(seen[0]?.url.searchParams.get('count')).toBe('7');
+    expect(seen[0]).toMatchObject({ method: 'GET', headers: { 'x-subscription-token': 'the-key' } });
+    expect(seen[0]?.url.pathname).toBe('/res/v1/images/search');
+    expect(Object.fromEntries(seen[0]?.url.searchParams ?? [])).toEqual({ q: 'deer', count: '7' });
+  });
+
+  test('InfoQuest: pictures of a size and an age, each once', verifies('WEB-3', 'WEB-5i'), async () => {
+    const picture = { title: 'P', original: 'https://a.example/p.png' };
+    reply = () => ({
+      json: { search_result: { results: [{ content: { results: { images_results: [picture, picture, {}] } } }] } },
+    });
+    const options = { api_key: 'the-key', image_size: 'i', image_search_time_range: 7 };
+    const search = tools({ tool: 'image_search', provider: 'infoquest', options });
+    const found = (await search({ query: 'deer' })).json as { results: unknown[] };
+    expect(found.results).toEqual([
+      { title: 'P', image_url: 'https://a.example/p.png', thumbnail_url: '', source_url: '' },
+    ]);
+    await search({ query: 'deer', size: 'Large' });
+    const body = { format: 'JSON', search_type: 'Images', query: 'deer', time_range: 7 };
+    expect(seen.map((request) => [request.headers.authorization, JSON.parse(request.body)])).toEqual([
+      ['Bearer the-key', { ...body, image_size: 'i' }],
+      ['Bearer the-key', { ...body, image_size: 'l' }],
+    ]);
+    reply = () => ({ json: { content: 'x' } });
+    expect((await search({ query: 'deer' })).json).toMatchObject({ error: expect.stringContaining('makes no sense') });
   });
 });

@@ -4,6 +4,7 @@ import type { Documents } from '../documents/documents.ts';
 import { ApiKey } from './api.ts';
 import { createGuardedFetch, type GuardedFetch } from './guarded-fetch.ts';
 import { type DuckDuckGoOptions, duckDuckGoImages, duckDuckGoSearch } from './providers/duckduckgo.ts';
+import { type InfoQuestOptions, infoQuestFetch, infoQuestImages, infoQuestSearch } from './providers/infoquest.ts';
 import {
   braveImages,
   braveSearch,
@@ -49,11 +50,14 @@ export interface WebToolsOptions {
   readonly logger: Logger;
 }
 
+/** A limit or a filter that is not used. */
+const OFF = -1;
+
 interface Making {
   readonly number: (key: string, fallback: number, low: number, high: number) => number;
   readonly text: (key: string, fallback: string) => string;
   readonly flag: (key: string, fallback: boolean) => boolean;
-  readonly keyed: (provider: string, variable: string, timeoutSeconds?: number) => KeyedOptions;
+  readonly keyed: (provider: string, variable: string, timeoutSeconds?: number, shortest?: number) => KeyedOptions;
   readonly documents: Documents;
 }
 
@@ -74,6 +78,14 @@ const exa = ({ keyed, text, number }: Making) => ({
   ...keyed('Exa', 'EXA_API_KEY'),
   searchType: text('search_type', 'auto'),
   contentsMaxCharacters: number('contents_max_characters', 1000, 1, 100_000),
+});
+
+/** @param range the key with the days to look back; null = there is none */
+const infoQuest = ({ keyed, number, documents }: Making, range: string | null): InfoQuestOptions => ({
+  ...keyed('InfoQuest', 'INFOQUEST_API_KEY', 30, OFF),
+  documents,
+  timeoutMs: 30_000,
+  days: range === null ? OFF : number(range, OFF, OFF, 365),
 });
 
 const PROVIDERS: Readonly<Record<string, Provider>> = {
@@ -111,6 +123,22 @@ const PROVIDERS: Readonly<Record<string, Provider>> = {
   serper: {
     search: ({ keyed }) => serperSearch(keyed('Serper', 'SERPER_API_KEY')),
     images: ({ keyed }) => serperImages(keyed('Serper', 'SERPER_API_KEY')),
+  },
+  infoquest: {
+    search: (making) => infoQuestSearch(infoQuest(making, 'search_time_range')),
+    fetch: (making) => {
+      const pageTimeout = making.number('timeout', 10, OFF, 600);
+      const navigationTimeout = making.number('navigation_timeout', 30, OFF, 600);
+      const fetchTime = making.number('fetch_time', 10, OFF, 600);
+      // It answers after its own limits, which may follow each other.
+      const all = [pageTimeout, navigationTimeout, fetchTime].reduce((sum, value) => sum + Math.max(value, 0), 0);
+      const timeoutMs = Math.max(60, all + 10) * 1000;
+      return infoQuestFetch({ ...infoQuest(making, null), timeoutMs, fetchTime, pageTimeout, navigationTimeout });
+    },
+    images: (making) => {
+      const size = oneOf('image_size', making.text('image_size', ''), ['', 'l', 'm', 'i'] as const);
+      return infoQuestImages({ ...infoQuest(making, 'image_search_time_range'), size });
+    },
   },
   brave: {
     search: ({ keyed }) => braveSearch(keyed('Brave', 'BRAVE_SEARCH_API_KEY')),
@@ -178,13 +206,13 @@ function keyedOf(
   environment: WebToolsOptions['environment'],
   logger: Logger,
 ): Making['keyed'] {
-  return (provider, variable, timeoutSeconds = 30) => {
+  return (provider, variable, timeoutSeconds = 30, shortest = 1) => {
     const key = typeof options.api_key === 'string' && options.api_key !== '' ? options.api_key : environment[variable];
     const { text, number } = readers({ options });
     const baseUrl = text('base_url', '');
     return {
       key: new ApiKey(provider, variable, key, logger),
-      timeoutMs: number('timeout', timeoutSeconds, 1, 600) * 1000,
+      timeoutMs: number('timeout', timeoutSeconds, shortest, 600) * 1000,
       ...(baseUrl === '' ? {} : { baseUrl }),
     };
   };

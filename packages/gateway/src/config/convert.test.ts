@@ -44,7 +44,7 @@ tools:
     max_results: 5
   - name: web_fetch
     group: web
-    use: deerflow.community.infoquest.tools:web_fetch_tool
+    use: deerflow.community.crawl4ai.tools:web_fetch_tool
   - name: ls
     group: file:read
     use: deerflow.sandbox.tools:ls_tool
@@ -81,7 +81,7 @@ test(
     const told = notes.join('\n');
     for (const part of [
       /other uses somewhere.models:ChatOther/,
-      /web_fetch used infoquest/,
+      /web_fetch used crawl4ai/,
       /web_capture is not here/,
       /isolated by bubblewrap/,
       /its Postgres is used for everything/,
