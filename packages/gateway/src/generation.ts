@@ -189,6 +189,7 @@ const MODEL_KEYS: readonly string[] = [
   'GEMINI_API_KEY',
   'GOOGLE_API_KEY',
   'DEEPSEEK_API_KEY',
+  'MISTRAL_API_KEY',
 ];
 
 /** Values that no tool result may show. */

@@ -1,5 +1,6 @@
 import { AIMessage } from '@langchain/core/messages';
 import { UNKNOWN_TOOL } from '../loop/normalise-calls.ts';
+import { type CallIdGrammar, callId } from './call-ids.ts';
 
 /** One tool call as a request needs it. */
 export interface Call {
@@ -13,10 +14,10 @@ export interface Call {
 }
 
 /** Do the structured calls of a message say everything, in good form? Costs nothing beyond looking. */
-export function hasCleanCalls(message: AIMessage): boolean {
+export function hasCleanCalls(message: AIMessage, ids: CallIdGrammar): boolean {
   const calls = message.tool_calls ?? [];
   for (const [index, call] of calls.entries()) {
-    if (!call.name || !call.id || !isRecord(call.args)) return false;
+    if (!call.name || !call.id || !ids.fits.test(call.id) || !isRecord(call.args)) return false;
     for (let other = 0; other < index; other++) if (calls[other]?.id === call.id) return false;
   }
   const invalid = message.invalid_tool_calls ?? [];
@@ -42,17 +43,19 @@ const text = (value: unknown): string => (typeof value === 'string' ? value : ''
  *
  * @param taken ids of the calls of earlier messages; those of this one are added. Some providers count calls from zero in every
  *   answer, and others refuse a request in which an id comes twice.
+ * @param ids what the provider takes as an id
  */
 export function cleanedCalls(
   message: AIMessage,
   position: number,
   taken: Set<string>,
+  ids: CallIdGrammar,
 ): { message: AIMessage; calls: readonly Call[] } {
   const found = allViews(message);
   const own = new Set<string>();
   let changed = found.length !== (message.tool_calls ?? []).length;
   const calls = found.map((call, index): Call => {
-    const id = freeId(call.id, ownId(message.id ?? String(position), index), taken);
+    const id = callId(call.id, ownId(message.id ?? String(position), index), taken, ids);
     taken.add(id);
     own.add(id);
     const name = call.name === '' ? UNKNOWN_TOOL : call.name;
@@ -64,16 +67,8 @@ export function cleanedCalls(
   return { message: rewritten(message, calls), calls };
 }
 
-/** Letters that every provider takes, and no more than the 40 that OpenAI does, with room for `freeId`'s number. */
 const ownId = (messageId: string, index: number): string =>
   `call_${messageId.replaceAll(/[^A-Za-z0-9_-]/g, '').slice(-26)}_${index}`;
-
-function freeId(wanted: string, other: string, taken: ReadonlySet<string>): string {
-  if (wanted !== '' && !taken.has(wanted)) return wanted;
-  let id = other;
-  for (let n = 2; taken.has(id); n += 1) id = `${other}_${n}`;
-  return id;
-}
 
 function allViews(message: AIMessage): Found[] {
   const structured: Found[] = (message.tool_calls ?? []).map((call) => ({
@@ -144,6 +139,8 @@ function hasForeignBlocks(message: AIMessage, ids: ReadonlySet<string>): boolean
 
 function rewritten(message: AIMessage, calls: readonly Call[]): AIMessage {
   const { tool_calls: _, function_call: __, ...kwargs } = message.additional_kwargs;
+  // Marks of the provider on single calls go by their ids.
+  if (isRecord(kwargs.thought_signatures)) kwargs.thought_signatures = renamed(kwargs.thought_signatures, calls);
   const content =
     typeof message.content === 'string'
       ? message.content
@@ -158,3 +155,11 @@ function rewritten(message: AIMessage, calls: readonly Call[]): AIMessage {
     ...(message.usage_metadata === undefined ? {} : { usage_metadata: message.usage_metadata }),
   });
 }
+
+const renamed = (marks: Readonly<Record<string, unknown>>, calls: readonly Call[]): Record<string, unknown> =>
+  Object.fromEntries(
+    Object.entries(marks).map(([key, mark]) => {
+      const call = key === '' ? undefined : calls.find(({ originalId }) => originalId === key);
+      return [call?.id ?? key, mark];
+    }),
+  );

@@ -2,6 +2,7 @@ import { AIMessage, type BaseMessage, HumanMessage, SystemMessage, ToolMessage }
 import { verifies } from '@reindeer/testkit';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { COMMON_CALL_IDS, MISTRAL_CALL_IDS } from './call-ids.ts';
 import { canonicalise, isInOrder, paired } from './canonicalise.ts';
 import { sizeOf } from './fit.ts';
 
@@ -21,7 +22,7 @@ const shape = (messages: readonly BaseMessage[]): string[] =>
   });
 
 /** Everything that a strict provider checks, written apart from the code under test. */
-function problems(messages: readonly BaseMessage[]): string[] {
+function problems(messages: readonly BaseMessage[], grammar = /^[a-zA-Z0-9_-]{1,40}$/): string[] {
   const found: string[] = [];
   const ids = new Set<unknown>();
   const first = messages.find((message) => message.type !== 'system');
@@ -42,6 +43,7 @@ function problems(messages: readonly BaseMessage[]): string[] {
       if (ids.has(call.id)) found.push('repeated id');
       ids.add(call.id);
       if (!call.id) found.push('no id');
+      else if (!grammar.test(call.id)) found.push(`refused id ${call.id}`);
       if (!call.name) found.push('no name');
       if (typeof call.args !== 'object' || call.args === null || Array.isArray(call.args)) found.push('no object');
       const answer = messages[position + 1 + index];
@@ -266,8 +268,38 @@ describe('repairs', () => {
   });
 });
 
+test(
+  'a thread that moves to a provider with other ids keeps its pairs, and marks on its calls',
+  verifies('MW-7'),
+  () => {
+    const asked = ai('', ['bash', 'functions.bash:0'], ['ls', 'functions.ls:1']);
+    asked.additional_kwargs.thought_signatures = { 'functions.ls:1': 'mark', '': 'text' };
+    const history = [new HumanMessage('go'), asked, result('functions.ls:1'), result('functions.bash:0')];
+    for (const grammar of [COMMON_CALL_IDS, MISTRAL_CALL_IDS]) {
+      const [, message, first, second] = canonicalise(history, LIMITS, grammar) as [
+        never,
+        AIMessage,
+        ToolMessage,
+        ToolMessage,
+      ];
+      const [bash, ls] = message.tool_calls ?? [];
+      expect([first.tool_call_id, first.text]).toEqual([bash?.id, 'result of functions.bash:0']);
+      expect([second.tool_call_id, second.text]).toEqual([ls?.id, 'result of functions.ls:1']);
+      expect(message.additional_kwargs.thought_signatures).toEqual({ [ls?.id ?? '']: 'mark', '': 'text' });
+      // The same for every request, whatever stands before or behind.
+      const later = canonicalise([new HumanMessage('before'), ...history, new HumanMessage('more')], LIMITS, grammar);
+      expect((later[2] as AIMessage).tool_calls?.map(({ id }) => id)).toEqual([bash?.id, ls?.id]);
+    }
+    // Back at the provider that it came from nothing is lost: the history itself was never changed.
+    expect(asked.tool_calls?.map(({ id }) => id)).toEqual(['functions.bash:0', 'functions.ls:1']);
+  },
+);
+
 describe('properties', () => {
-  const id = fc.constantFrom('a', 'b', 'c', '', undefined);
+  const id = fc.oneof(
+    fc.constantFrom('a', 'b', 'c', '', undefined),
+    fc.constantFrom('functions.bash:0', 'tool call 1', 'é', 'abcdefghi', `fc_${'1'.repeat(60)}`),
+  );
   const call = fc.record({
     name: fc.constantFrom('bash', 'ls', '', undefined),
     id,
@@ -310,6 +342,26 @@ describe('properties', () => {
       { numRuns: 2_000 },
     );
   });
+
+  test(
+    'so does one that takes nine letters or digits only, and the ids stay when the history grows',
+    verifies('MW-7'),
+    () => {
+      fc.assert(
+        fc.property(history, history, (messages, more) => {
+          const fixed = canonicalise(messages, LIMITS, MISTRAL_CALL_IDS);
+          expect(problems(fixed, /^[a-zA-Z0-9]{9}$/)).toEqual([]);
+          expect(canonicalise(fixed, LIMITS, MISTRAL_CALL_IDS)).toBe(fixed);
+          // Of the messages before the last user turn: what comes later may still answer a call of the last one.
+          const callsIn = (list: readonly BaseMessage[]) =>
+            list.flatMap((item) => ((item as AIMessage).tool_calls ?? []).map((call) => call.id));
+          const grown = canonicalise([...messages, ...more], LIMITS, MISTRAL_CALL_IDS);
+          expect(callsIn(grown).slice(0, callsIn(fixed).length)).toEqual(callsIn(fixed));
+        }),
+        { numRuns: 1_000 },
+      );
+    },
+  );
 
   test('what the quick look passes, the general case leaves alone', () => {
     fc.assert(

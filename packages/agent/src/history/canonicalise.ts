@@ -1,5 +1,6 @@
 import { type AIMessage, type BaseMessage, HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { isAi, isHuman, isTool } from '../loop/messages.ts';
+import { type CallIdGrammar, COMMON_CALL_IDS } from './call-ids.ts';
 import { type Call, cleanedCalls, hasCleanCalls } from './calls.ts';
 import { fitted } from './fit.ts';
 
@@ -14,8 +15,8 @@ const EMPTY = '(empty message)';
 /**
  * Turns any history into one that every provider accepts, right before a model call (D5, MW-7). Pure and deterministic.
  *
- * - Each call of a model message has a name, an object of arguments and an id that is unique in the history, whichever of its views
- *   (structured, invalid, raw, content block) it stood in.
+ * - Each call of a model message has a name, an object of arguments and an id that is unique in the history and as the provider takes
+ *   it (a thread may move from one provider to another), whichever of its views (structured, invalid, raw, content block) it stood in.
  * - Right behind a message with calls stand its results, one per call, in call order. Results found elsewhere are moved there, missing ones
  *   are replaced by an error, and results without a call are left out. A result belongs to the nearest earlier message that
  *   has its id; a result that could belong to several equal calls belongs to none.
@@ -25,12 +26,16 @@ const EMPTY = '(empty message)';
  *
  * A history that is fine already is answered as the very same array.
  */
-export function canonicalise(messages: readonly BaseMessage[], limits: HistoryLimits): readonly BaseMessage[] {
-  return fitted(isInOrder(messages) ? messages : paired(messages), limits.maxCharacters);
+export function canonicalise(
+  messages: readonly BaseMessage[],
+  limits: HistoryLimits,
+  ids: CallIdGrammar = COMMON_CALL_IDS,
+): readonly BaseMessage[] {
+  return fitted(isInOrder(messages, ids) ? messages : paired(messages, ids), limits.maxCharacters);
 }
 
 /** The common case, seen in one pass without copies: every message well formed, every call answered right behind its message. */
-export function isInOrder(messages: readonly BaseMessage[]): boolean {
+export function isInOrder(messages: readonly BaseMessage[], ids: CallIdGrammar = COMMON_CALL_IDS): boolean {
   let spoken = false;
   const taken = new Set<string>();
   for (let position = 0; position < messages.length; position++) {
@@ -40,7 +45,7 @@ export function isInOrder(messages: readonly BaseMessage[]): boolean {
       spoken = true;
       if (isEmpty(message)) return false;
     } else if (isAi(message)) {
-      if (!spoken || !hasCleanCalls(message)) return false;
+      if (!spoken || !hasCleanCalls(message, ids)) return false;
       const calls = message.tool_calls ?? [];
       if (calls.length === 0 && isEmpty(message)) return false;
       for (const call of calls) {
@@ -61,8 +66,8 @@ interface Asked {
 }
 
 /** The general case: collects the calls and results of the whole history and writes them out in order. */
-export function paired(messages: readonly BaseMessage[]): readonly BaseMessage[] {
-  const asked = collect(messages);
+export function paired(messages: readonly BaseMessage[], ids: CallIdGrammar = COMMON_CALL_IDS): readonly BaseMessage[] {
+  const asked = collect(messages, ids);
   const output: BaseMessage[] = [];
   let spoken = false;
   for (const [position, message] of messages.entries()) {
@@ -88,7 +93,7 @@ export function paired(messages: readonly BaseMessage[]): readonly BaseMessage[]
 }
 
 /** Finds the calls of each model message and gives every result to its call. Model messages without anything to say are left out. */
-function collect(messages: readonly BaseMessage[]): Map<number, Asked> {
+function collect(messages: readonly BaseMessage[], ids: CallIdGrammar): Map<number, Asked> {
   const asked = new Map<number, Asked>();
   const taken = new Set<string>();
   // The newest message that has a call of this original id ('' = no id), with the numbers of those calls.
@@ -102,7 +107,7 @@ function collect(messages: readonly BaseMessage[]): Map<number, Asked> {
   };
   for (const [position, message] of messages.entries()) {
     if (isAi(message)) {
-      const { message: cleaned, calls } = cleanedCalls(message, position, taken);
+      const { message: cleaned, calls } = cleanedCalls(message, position, taken, ids);
       if (calls.length === 0 && isEmpty(cleaned)) continue;
       const owner: Asked = { message: cleaned, calls, results: new Array(calls.length).fill(undefined) };
       asked.set(position, owner);

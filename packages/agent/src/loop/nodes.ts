@@ -1,6 +1,7 @@
 import { type AIMessage, ToolMessage } from '@langchain/core/messages';
 import { type GraphInterrupt, isGraphInterrupt } from '@langchain/langgraph';
 import type { JsonObject } from '@reindeer/protocol';
+import { callIdsOf } from '../history/call-ids.ts';
 import { canonicalise } from '../history/canonicalise.ts';
 import { modelName } from './call-model.ts';
 import type { Hook } from './chain.ts';
@@ -212,7 +213,7 @@ async function callModel(
 ): Promise<void> {
   const { model, systemMessage, tools } = loop.request(scope, runtime);
   const base: ModelHandler = (request) => {
-    const messages = canonicalise(request.messages, loop.historyLimits);
+    const messages = canonicalise(request.messages, loop.historyLimits, callIdsOf(request.model));
     const options = {
       ...request.modelSettings,
       ...(request.toolChoice === undefined ? {} : { tool_choice: request.toolChoice }),

@@ -248,6 +248,37 @@ test(
   },
 );
 
+test(
+  'Mistral: nine letters or digits as ids, pairs intact, usage without being asked',
+  verifies('MOD-5a'),
+  async () => {
+    const call = {
+      index: 0,
+      id: 'call_of-another',
+      type: 'function',
+      function: { name: 'bash', arguments: args('ls') },
+    };
+    const { messages, seen, attempt } = await play({ use: 'langchain_mistralai:ChatMistralAI', api_key: 'k' }, [
+      [chunk({ role: 'assistant', content: '', tool_calls: [call] }, 'tool_calls', usage(9, 4))],
+      done,
+    ]);
+    const [asked, answer] = (seen[1]?.body.messages ?? []).slice(-2);
+    const [sent] = (asked?.tool_calls ?? []) as Record<string, unknown>[];
+    expect(sent?.id).toMatch(/^[A-Za-z0-9]{9}$/);
+    expect(answer).toMatchObject({ role: 'tool', tool_call_id: sent?.id, content: 'ran ls' });
+    expect(seen[0]?.body).not.toHaveProperty('stream_options');
+    expect(attempt.counted[0]).toMatchObject({ inputTokens: 9, outputTokens: 4 });
+    // The history keeps what the provider said.
+    expect((messages[1] as AIMessage).tool_calls?.[0]?.id).toBe('call_of-another');
+    const own = await serve([done]);
+    await ask({ use: 'mistral', api_key: undefined as never, base_url: undefined as never }, '', {
+      MISTRAL_API_KEY: 'mi-key',
+      MISTRAL_BASE_URL: `${own.url}/v1`,
+    });
+    expect(own.seen).toMatchObject([{ path: '/v1/chat/completions', key: 'Bearer mi-key' }]);
+  },
+);
+
 describe('usage and silence', () => {
   test('usage is asked for unless an entry says no', verifies('MOD-4'), async () => {
     const { url, seen } = await serve([done, done]);

@@ -3,6 +3,7 @@ import { AIMessage, type AIMessageChunk, type BaseMessage } from '@langchain/cor
 import type { ChatGenerationChunk } from '@langchain/core/outputs';
 import { ChatOpenAICompletions, ChatOpenAIResponses } from '@langchain/openai';
 import { ReindeerError } from '@reindeer/protocol';
+import { MISTRAL_CALL_IDS, takesCallIds } from '../history/call-ids.ts';
 import type { ModelOptions } from './entry.ts';
 import { chunkTimeoutOf, isStream, punctual, type RawStream, tidied } from './openai-stream.ts';
 
@@ -35,7 +36,7 @@ const NOT_IN_BODY: ReadonlySet<string> = new Set([
 ]);
 
 /** Servers that speak OpenAI's chat completions, each in its own way. */
-export type Family = 'openai' | 'deepseek' | 'vllm' | 'ollama' | 'gemini';
+export type Family = 'openai' | 'deepseek' | 'vllm' | 'ollama' | 'gemini' | 'mistral';
 
 /** Under which name a family wants the reasoning of earlier answers back; null = it refuses or ignores it. */
 const REASONING_FIELD: Readonly<Record<Exclude<Family, 'openai'>, string | null>> = {
@@ -43,6 +44,7 @@ const REASONING_FIELD: Readonly<Record<Exclude<Family, 'openai'>, string | null>
   vllm: 'reasoning',
   ollama: 'reasoning',
   gemini: null,
+  mistral: null,
 };
 
 /** OpenAI itself gets none; of other servers most follow DeepSeek. */
@@ -51,6 +53,12 @@ function reasoningFieldOf(family: Family, baseUrl: string | null): string | null
   if (baseUrl === null || /\bapi\.openai\.com\b/.test(baseUrl)) return null;
   return /\bgenerativelanguage\.googleapis\.com\b/.test(baseUrl) ? null : REASONING_FIELD.deepseek;
 }
+
+/** By its own name, at its address, or one of its models on a server of one's own, whose template checks the same. */
+const isMistral = (family: Family, { baseUrl, model }: ModelOptions): boolean =>
+  family === 'mistral' ||
+  /\bapi\.mistral\.ai\b/.test(baseUrl ?? '') ||
+  /(?:^|\/)(?:open-)?(?:mi[sx]tral|ministral|codestral|devstral|magistral|pixtral)/i.test(model);
 
 /** A client for OpenAI and for servers that speak its chat completions (or, with `use_responses_api`, its responses). */
 export function createOpenAi(options: ModelOptions, family: Family = 'openai'): BaseChatModel {
@@ -70,12 +78,15 @@ export function createOpenAi(options: ModelOptions, family: Family = 'openai'): 
     modelKwargs: bodyOf(settings),
     ...(typeof settings.timeout === 'number' ? { timeout: settings.timeout * 1_000 } : {}),
   };
+  // It tells the usage by itself, and refuses fields that it does not know.
+  if (family === 'mistral') fields.streamUsage = false;
   for (const [key, name] of Object.entries(CLIENT_NAMES)) if (settings[key] !== undefined) fields[name] = settings[key];
   if (settings.use_responses_api === true) return new Responses(withEffort(fields) as never, chunkTimeoutMs);
-  return new Completions(fields as never, {
+  const completions = new Completions(fields as never, {
     reasoningField: reasoningFieldOf(family, options.baseUrl),
     chunkTimeoutMs,
   });
+  return isMistral(family, options) ? takesCallIds(completions, MISTRAL_CALL_IDS) : completions;
 }
 
 /** Responses take the effort inside `reasoning`. */

@@ -73,6 +73,7 @@ const GEMINI = compatible(
   ['GEMINI_API_KEY', 'GOOGLE_API_KEY'],
   ['GEMINI_BASE_URL'],
 );
+const MISTRAL = compatible('mistral', 'https://api.mistral.ai/v1', ['MISTRAL_API_KEY'], ['MISTRAL_BASE_URL']);
 /** Servers of one's own: mostly without a key. */
 const VLLM = compatible('vllm', 'http://127.0.0.1:8000/v1', [], ['VLLM_BASE_URL']);
 const OLLAMA_SERVER = compatible('ollama', 'http://127.0.0.1:11434/v1', [], ['OLLAMA_BASE_URL']);
@@ -99,6 +100,8 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   PatchedChatDeepSeek: DEEPSEEK,
   gemini: GEMINI,
   ChatGoogleGenerativeAI: GEMINI,
+  mistral: MISTRAL,
+  ChatMistralAI: MISTRAL,
   vllm: VLLM,
   VllmChatModel: VLLM,
   ollama: OLLAMA,

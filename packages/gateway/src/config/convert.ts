@@ -14,7 +14,6 @@ export interface ConvertedConfig {
 const COMPATIBLE: Readonly<Record<string, string>> = {
   ChatGroq: 'https://api.groq.com/openai/v1',
   ChatXAI: 'https://api.x.ai/v1',
-  ChatMistralAI: 'https://api.mistral.ai/v1',
   ChatOpenRouter: 'https://openrouter.ai/api/v1',
 };
 
@@ -25,6 +24,7 @@ const PROVIDERS: Readonly<Record<string, string>> = {
   ChatOllama: 'ollama',
   VllmChatModel: 'vllm',
   ChatGoogleGenerativeAI: 'gemini',
+  ChatMistralAI: 'mistral',
 };
 
 /**
@@ -81,7 +81,7 @@ function models(document: Document, notes: string[]): void {
       notes.push(`models: ${name} is asked through the interface of OpenAI's at ${String(model.get('base_url'))}.`);
     } else if (use.includes(':'))
       notes.push(
-        `models: ${name} uses ${use}, which there is not here. Use openai (any compatible server, with base_url), anthropic, gemini, deepseek, ollama or vllm.`,
+        `models: ${name} uses ${use}, which there is not here. Use openai (any compatible server, with base_url), anthropic, gemini, deepseek, mistral, ollama or vllm.`,
       );
     for (const [old, own] of [
       ['openai_api_base', 'base_url'],
@@ -90,6 +90,7 @@ function models(document: Document, notes: string[]): void {
       ['anthropic_api_key', 'api_key'],
       ['google_api_key', 'api_key'],
       ['gemini_api_key', 'api_key'],
+      ['mistral_api_key', 'api_key'],
     ] as const)
       if (model.has(old)) {
         if (!model.has(own)) model.set(own, model.get(old, true));
