@@ -3,6 +3,9 @@ import { type Bell, NOT_NEEDED } from '../common/waiting.ts';
 import { mergeChunks } from './chunks.ts';
 import { type Delivery, FrameBuffer, type HubLimits, type TokenSource } from './frames.ts';
 
+/** Characters that are put together before they go out, whatever the time: arguments of a tool that writes a file come fast. */
+const BATCH_CHARACTERS = 32 * 1024;
+
 /** Tokens of one message that are not a frame yet. */
 interface Pending {
   readonly ns: string;
@@ -24,6 +27,7 @@ export class TokenHub implements TokenSink, TokenSource {
   readonly #pending = new Map<string, Pending>();
   #head: number;
   #count = 0;
+  #waiting = 0;
   #lastFlush = Number.NEGATIVE_INFINITY;
   #timer: AbortController | null = null;
   #tell: ((frames: readonly RelayedFrame[]) => void) | null = null;
@@ -66,7 +70,9 @@ export class TokenHub implements TokenSink, TokenSource {
     const merged = last === undefined ? null : mergeChunks(last, chunk);
     if (merged === null) pending.chunks.push(chunk);
     else pending.chunks[pending.chunks.length - 1] = merged;
-    this.#schedule();
+    this.#waiting += lengthOf(chunk);
+    if (this.#waiting > BATCH_CHARACTERS) this.flush();
+    else this.#schedule();
   }
 
   /** From now on every frame is told too; with `whole`, first what is there. null = no longer. */
@@ -157,8 +163,21 @@ export class TokenHub implements TokenSink, TokenSource {
       }
     }
     this.#pending.clear();
+    this.#waiting = 0;
     this.#lastFlush = this.#clock.monotonic();
     if (told.length > 0) this.#tell?.(told);
     return true;
   }
 }
+
+/** Characters of a piece, as far as they count: its text and the arguments of its tool calls. */
+function lengthOf({ content, tool_call_chunks: calls }: WireMessage): number {
+  let length = typeof content === 'string' ? content.length : JSON.stringify(content).length;
+  if (Array.isArray(calls)) for (const call of calls) length += argumentsOf(call).length;
+  return length;
+}
+
+const argumentsOf = (call: unknown): string => {
+  const { args } = (call ?? {}) as { args?: unknown };
+  return typeof args === 'string' ? args : '';
+};

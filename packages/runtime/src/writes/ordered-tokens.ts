@@ -24,13 +24,19 @@ export class OrderedTokens implements TokenSink {
     this.#writes = writes;
   }
 
+  /** Pieces that wait for a write. */
+  get waiting(): number {
+    return this.#held.length;
+  }
+
   push(chunk: WireMessage, metadata: JsonObject, ns?: readonly string[]): void {
     if (this.#held.length === 0 && this.#writes.idle) {
       this.#sink.push(chunk, metadata, ns);
       return;
     }
     const after = this.#writes.sent;
-    const last = this.#held.at(-1);
+    // The newest of its message, also where several are written at once. Before another write it stays as it is.
+    const last = this.#held.findLast((held) => held.after < after || held.chunk.id === chunk.id);
     const merged = last?.after === after && last.chunk.id === chunk.id ? mergeChunks(last.chunk, chunk) : null;
     if (last !== undefined && merged !== null) last.chunk = merged;
     else this.#held.push({ after, chunk, metadata, ns });
