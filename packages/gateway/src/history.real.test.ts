@@ -293,6 +293,52 @@ describe('messages of a thread', () => {
     },
   );
 
+  test(
+    '34: an answer that a branch has inherited is made again, and what was said before it stays',
+    verifies('API-10'),
+    async () => {
+      const thread = await newThread();
+      await say(thread, 'one');
+      await say(thread, 'two');
+      const source = await messagesOf(thread);
+      const made = await call('POST', `/threads/${thread}/branches`, { message_id: source.at(-1)?.id });
+      const branch = String(made.body.thread_id);
+      const inherited = await messagesOf(branch);
+      const prepared = await call('POST', `/threads/${branch}/runs/regenerate/prepare`, {
+        message_id: inherited.at(-1)?.id,
+      });
+      expect(prepared.status).toBe(200);
+      const { input, checkpoint, metadata } = prepared.body;
+      expect((await run(branch, { input, checkpoint, metadata })).status).toBe('success');
+      const after = await messagesOf(branch);
+      expect(after.map(({ content }) => content)).toEqual(['one', 'Answer to: one', 'two', 'Answer to: two']);
+      expect(after.slice(0, 3).map(({ id }) => id)).toEqual(inherited.slice(0, 3).map(({ id }) => id));
+      expect(after.at(-1)?.id).not.toBe(inherited.at(-1)?.id);
+      // The pages hold all that the branch has inherited, without the answer that was replaced.
+      const { data } = await get<{ data: Row[] }>(`/threads/${branch}/messages/page`);
+      expect(data.map(({ content }) => (content as Message).id)).toEqual(after.map(({ id }) => id));
+      expect(await messagesOf(thread)).toEqual(source);
+      // What somebody wrote into the state is no turn: nothing between it and the last turn may be lost.
+      const values = { messages: [{ type: 'human', id: 'written', content: 'three' }] };
+      expect((await call('POST', `/threads/${thread}/state`, { values, as_node: 'tools' })).status).toBe(200);
+      const written = { human_message_id: 'written', replacement_text: 'four' };
+      expect((await call('POST', `/threads/${thread}/runs/edit-regenerate/prepare`, written)).status).toBe(409);
+      // An earlier turn can be branched off, and edited, as well.
+      const older = await call('POST', `/threads/${branch}/branches`, { message_id: after[1]?.id });
+      const texts = async (of: unknown) => (await messagesOf(String(of))).map(({ content }) => content);
+      expect(await texts(older.body.thread_id)).toEqual(['one', 'Answer to: one']);
+      const edit = await call('POST', `/threads/${String(older.body.thread_id)}/runs/edit-regenerate/prepare`, {
+        human_message_id: after[0]?.id,
+        replacement_text: 'better',
+      });
+      const { input: words, checkpoint: from, metadata: of } = edit.body;
+      expect((await run(String(older.body.thread_id), { input: words, checkpoint: from, metadata: of })).status).toBe(
+        'success',
+      );
+      expect(await texts(older.body.thread_id)).toEqual(['better', 'Answer to: better']);
+    },
+  );
+
   test('a branch has the messages up to its turn, and files of its own', verifies('API-10'), async () => {
     const thread = await newThread();
     await say(thread, 'one');

@@ -24,6 +24,8 @@ afterEach(async () => {
 
 interface World {
   readonly saver: MemorySaver;
+  /** Another process: nothing is known but what is stored. */
+  restart(): void;
   say(
     text: string | null,
     more?: { attempt?: RecordedAttempt; messages?: BaseMessage[]; checkpoint?: string },
@@ -44,28 +46,33 @@ async function world(
   const opened = await startScriptedProvider({ script, ...(options.demandReasoning ? { demandReasoning: true } : {}) });
   provider = opened;
   const surroundings = testSurroundings(`w${++world_}`);
-  const agent = createLeadAgent({
-    models: createModelRegistry({
-      entries: [
-        {
-          name: 'm',
-          use: 'openai',
-          model: 'scripted',
-          base_url: opened.openAiUrl,
-          ...(options.window === undefined ? {} : { context_window: options.window }),
-        },
-      ],
-      environment: {},
-      logger: surroundings.logger,
-    }),
-    sandboxes: options.sandboxes ?? new MemorySandboxes({ exec: () => exited('ok\n') }),
-    surroundings,
-    ...options,
-  });
+  const create = () =>
+    createLeadAgent({
+      models: createModelRegistry({
+        entries: [
+          {
+            name: 'm',
+            use: 'openai',
+            model: 'scripted',
+            base_url: opened.openAiUrl,
+            ...(options.window === undefined ? {} : { context_window: options.window }),
+          },
+        ],
+        environment: {},
+        logger: surroundings.logger,
+      }),
+      sandboxes: options.sandboxes ?? new MemorySandboxes({ exec: () => exited('ok\n') }),
+      surroundings,
+      ...options,
+    });
+  let agent = create();
   const saver = new MemorySaver();
   let runs = 0;
   return {
     saver,
+    restart() {
+      agent = create();
+    },
     async say(text, more = {}) {
       const attempt = more.attempt ?? recordedAttempt({ run: testRun({ runId: `run-${++runs}` }) });
       const graph = await agent.forAttempt(attempt, saver);
@@ -176,7 +183,7 @@ describe('histories that poisoned other systems', () => {
       const limit = 40_000;
       const summarization = { ...DEFAULT_SAFEGUARDS.summarization, enabled: false };
       let overflows = 0;
-      const { say, refused } = await world(
+      const { say, restart, refused } = await world(
         (request) => {
           const size = request.messages.reduce((sum, message) => sum + message.text.length, 0);
           if (size <= limit) return { text: `fine, ${user(request)}` };
@@ -203,6 +210,7 @@ describe('histories that poisoned other systems', () => {
       expect(first.values.compaction).toMatchObject({ count: 1, how: 'truncated' });
       expect(overflows).toBeLessThanOrEqual(2);
       const atFirst = overflows;
+      restart();
       const second = await say('and now');
       expect(second.messages.at(-1)?.text).toBe('fine, and now');
       expect(overflows).toBe(atFirst);

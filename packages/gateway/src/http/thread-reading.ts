@@ -31,6 +31,16 @@ export function supersededRuns(runs: readonly Run[]): ReadonlySet<string> {
   return hidden;
 }
 
+/** Sequences of facts that a run replaced which are not of runs of this thread, as in a branch. */
+export function supersededFacts(runs: readonly Run[]): (seq: number) => boolean {
+  const ranges = runs.flatMap(({ metadata, acknowledged, status }) => {
+    const { regenerate_from_seq: from, regenerate_to_seq: to } = metadata;
+    const undone = acknowledged && status !== 'success' && metadata.replay_kind === 'edit';
+    return typeof from === 'number' && typeof to === 'number' && !undone ? [{ from, to }] : [];
+  });
+  return (seq) => ranges.some(({ from, to }) => seq >= from && seq <= to);
+}
+
 /** All runs of a thread that an answer may speak of, newest first; null = no such thread. */
 export async function runsOf(
   parts: Pick<HttpParts, 'runs' | 'threads'>,
@@ -59,6 +69,7 @@ export async function messagePage(
   const [runs, feedback] = await Promise.all([runsOf(parts, input), parts.feedback.list({ threadId, runId: null })]);
   if (runs === null) throw notFound('thread', threadId);
   const hidden = supersededRuns(runs);
+  const isReplaced = supersededFacts(runs);
   const mine = new Map(feedback.filter((one) => one.userId === userId).map((one) => [one.runId, one]));
   const delegated = new Map<string, JsonObject>();
   const rows: JsonObject[] = [];
@@ -78,7 +89,7 @@ export async function messagePage(
     // Results stand behind the message that asked for them: in this part of the log, or in the newer one that was read before.
     for (const [key, usage] of delegatedUsage(page.facts)) delegated.set(key, usage);
     for (const fact of page.facts) {
-      if (fact.runId !== null && hidden.has(fact.runId)) continue;
+      if ((fact.runId !== null && hidden.has(fact.runId)) || isReplaced(fact.seq)) continue;
       const view = withFeedback(fact, mine.get(fact.runId ?? ''));
       if (view === null) continue;
       const attribution = attributionOf(view.content as JsonObject, fact.runId, delegated);
