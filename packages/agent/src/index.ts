@@ -1,3 +1,4 @@
+export { type AskForItem, askForItems } from './batches/acceptance.ts';
 export { createItemExecutor, type ItemExecutorParts } from './batches/executor.ts';
 export { formatOf, itemsOfRows, type Row, readRows, type TemplateItem } from './batches/items.ts';
 export { ITEM_AGENT } from './batches/names.ts';

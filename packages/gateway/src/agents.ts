@@ -156,6 +156,7 @@ export async function createAgents(parts: {
             subagents: current.subagents,
             canExecute: canExecute(),
             surroundings,
+            ask: current.askForItem,
           }).prepare(work),
       }),
       bind: (service) => {

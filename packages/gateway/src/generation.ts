@@ -1,5 +1,7 @@
 import {
+  type AskForItem,
   type AskModel,
+  askForItems,
   askOnce,
   createLeadAgent,
   createModelRegistry,
@@ -60,6 +62,8 @@ export interface Generation {
   /** The model that judges skills, and the one that learns; null = there is only the demo model, which can neither. */
   readonly judge: AskModel | null;
   readonly learn: AskModel | null;
+  /** The models that judge results of batch items. */
+  readonly askForItem: AskForItem;
 }
 
 /** Makes all of it, or throws `configuration` and leaves nothing behind. */
@@ -140,6 +144,7 @@ export async function createGeneration(
       suggestions: settings.agent.suggestions,
       surroundings,
     }),
+    askForItem: askForItems(models),
     judge: await judgeOf(models, settings.skills.judge, 'skill-scan'),
     // Where the agent remembers by itself, nothing is learned from conversations (MEM-9).
     learn:

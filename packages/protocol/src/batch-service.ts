@@ -7,6 +7,8 @@ import type {
   BatchItemStatus,
   BatchUsage,
   ClaimedItem,
+  ItemVerdict,
+  NewItem,
 } from './batch.ts';
 import type { JsonObject } from './json.ts';
 
@@ -43,6 +45,11 @@ export interface PreparedItem {
    * what it answers then is not looked at.
    */
   run(): Promise<ItemResult>;
+  /**
+   * Judges a result of an item that asks for it. Advice: whatever comes of it, rejections included, the item has succeeded (BT-28). It ends
+   * soon after the signal.
+   */
+  check?(result: string): Promise<{ readonly verdict: ItemVerdict | null; readonly usage: BatchUsage }>;
   /** The attempt's outcome is stored: what was kept for a resumption can go. Never rejects. */
   forget(): Promise<void>;
 }
@@ -65,7 +72,7 @@ export interface SubmitBatch {
   readonly submissionKey: string;
   readonly title: string;
   readonly subagentType: string;
-  readonly items: readonly { readonly key: string; readonly prompt: string }[];
+  readonly items: readonly NewItem[];
   readonly spec: JsonObject;
   /** Defaults are those of the configuration. */
   readonly maxLive?: number;

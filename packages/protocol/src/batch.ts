@@ -59,6 +59,11 @@ export interface BatchUsage {
 
 export const NO_BATCH_USAGE: BatchUsage = { inputTokens: 0, outputTokens: 0 };
 
+export interface ItemVerdict {
+  readonly accepted: boolean;
+  readonly reason: string;
+}
+
 /** An item as its user sees it: never with the holder's token. */
 export interface BatchItem {
   readonly itemId: string;
@@ -79,6 +84,10 @@ export interface BatchItem {
   readonly resultTruncated: boolean;
   /** Virtual path in the thread's files. */
   readonly resultFile: string | null;
+  /** By what the result is judged; null = it is not. */
+  readonly acceptance: string | null;
+  /** What a check said of the result: advice, on which nothing else depends (BT-28). */
+  readonly verdict: ItemVerdict | null;
   readonly error: string | null;
   readonly stopReason: string | null;
   /** Of all attempts. */
@@ -104,7 +113,16 @@ export interface ClaimedItem {
   readonly key: string;
   readonly position: number;
   readonly prompt: string;
+  readonly acceptance: string | null;
   readonly attempt: number;
+}
+
+/** One item of a new batch. */
+export interface NewItem {
+  readonly key: string;
+  readonly prompt: string;
+  /** By what its result is judged; absent = it is not. */
+  readonly acceptance?: string | undefined;
 }
 
 /**
@@ -133,7 +151,7 @@ export interface NewBatch {
   /** Tell the thread's agent about the end? */
   readonly notify: boolean;
   /** In order; keys are unique (checked by the caller, and again by the store). */
-  readonly items: readonly { readonly key: string; readonly prompt: string }[];
+  readonly items: readonly NewItem[];
   readonly now: number;
 }
 
@@ -144,6 +162,8 @@ export type ItemOutcome =
       readonly resultPreview: string;
       readonly resultTruncated: boolean;
       readonly resultFile: string | null;
+      /** null = nobody judged it. */
+      readonly verdict: ItemVerdict | null;
     }
   | {
       readonly succeeded: false;

@@ -75,6 +75,14 @@ export function batchTools(parts: BatchToolParts): readonly StructuredToolInterf
           .describe(
             'A JSON Schema. Each result is then JSON that is valid under it, and its properties are columns of results.csv.',
           ),
+        acceptance: z
+          .string()
+          .min(1)
+          .max(100_000)
+          .optional()
+          .describe(
+            'When is a result good? With {{column}} for values. Each result is then judged; the verdict is advice, and nothing is done again for it.',
+          ),
         max_running: z.number().int().min(1).optional().describe('Items at work at once.'),
         max_attempts: z.number().int().min(1).max(10).optional().describe('Tries per item.'),
       }),
@@ -228,27 +236,28 @@ type TaskArguments = {
   readonly file?: string | undefined;
   readonly glob?: string | undefined;
   readonly key_column?: string | undefined;
+  readonly acceptance?: string | undefined;
 };
 
 async function itemsFor(args: TaskArguments, context: ToolContext): Promise<readonly TemplateItem[]> {
   const ways = [args.items, args.file, args.glob].filter((way) => way !== undefined);
   if (ways.length !== 1) failed('give the items in exactly one way: items, file or glob.');
-  const template = args.prompt;
+  const { prompt: template, acceptance } = args;
   const needed = (): string =>
     template ?? failed('give the task of one item as prompt, with {{column}} for its values.');
   if (args.items !== undefined)
     return args.items.map(({ key, prompt, values }, index): TemplateItem => {
       const name = key ?? String(index + 1);
-      if (prompt !== undefined) return { key: name, prompt };
-      const [made] = itemsOfRows([values ?? {}], { template: needed() });
-      return { key: name, prompt: made?.prompt ?? '' };
+      if (prompt !== undefined) return { key: name, prompt, ...(acceptance === undefined ? {} : { acceptance }) };
+      const [made] = itemsOfRows([values ?? {}], { template: needed(), acceptance });
+      return { prompt: '', ...made, key: name };
     });
   const sandbox = await context.sandbox();
   if (args.file !== undefined) {
     const path = virtualPath(args.file);
     const bytes = await sandbox.files.read(path, { maxBytes: LONGEST_TABLE });
     const rows = await readRows(new TextDecoder().decode(bytes), formatOf(path));
-    return itemsOfRows(rows, { template: needed(), keyColumn: args.key_column });
+    return itemsOfRows(rows, { template: needed(), keyColumn: args.key_column, acceptance });
   }
   const { paths, truncated } = await sandbox.files.glob(args.glob ?? '', '/mnt/user-data/workspace', {
     includeDirectories: false,
@@ -260,7 +269,7 @@ async function itemsFor(args: TaskArguments, context: ToolContext): Promise<read
   const rows = paths.toSorted().map((path) => ({ path, name: path.slice(path.lastIndexOf('/') + 1) }));
   // A path can be too long for a key.
   const short = rows.every(({ path }) => path.length <= 128);
-  return itemsOfRows(rows, { template: needed(), ...(short ? { keyColumn: 'path' } : {}) });
+  return itemsOfRows(rows, { template: needed(), acceptance, ...(short ? { keyColumn: 'path' } : {}) });
 }
 
 const OPTIONS_KEPT = ['agent_name', 'model_name', 'model', 'thinking_enabled', 'reasoning_effort'] as const;
@@ -311,7 +320,8 @@ function summaryOf({ batch, counts }: BatchProgress): string {
 
 function lineOf(item: BatchItem): string {
   const what = item.error ?? item.resultPreview ?? '';
-  return `- ${item.key} [${item.status}${item.attempt > 1 ? `, attempt ${item.attempt}` : ''}] ${what.slice(0, 300).replaceAll(/\s+/g, ' ')}`;
+  const verdict = item.verdict === null ? '' : item.verdict.accepted ? ', accepted' : ', not accepted';
+  return `- ${item.key} [${item.status}${verdict}${item.attempt > 1 ? `, attempt ${item.attempt}` : ''}] ${what.slice(0, 300).replaceAll(/\s+/g, ' ')}`;
 }
 
 /** An event of the lead agent's stream. With a part its repeat by a later attempt is no news. */

@@ -19,6 +19,7 @@ import { PINNED, toMessage } from '../loop/messages.ts';
 import { outcomeOf } from '../subagents/outcome.ts';
 import type { SubagentType } from '../subagents/settings.ts';
 import type { Subagents } from '../subagents/subagents.ts';
+import { type AskForItem, judge } from './acceptance.ts';
 import { ITEM_AGENT, ITEM_OPTIONS, type ItemOptions } from './names.ts';
 import { checkAnswer, schemaRequest } from './result-schema.ts';
 
@@ -29,6 +30,8 @@ export interface ItemExecutorParts {
   /** Can commands run on this machine? */
   readonly canExecute: boolean;
   readonly surroundings: Surroundings;
+  /** Judges results that are to be judged; absent = nobody does. */
+  readonly ask?: AskForItem;
 }
 
 /** Steps of the graph per turn, at most: the model, a review, the tools. A bound behind the one on turns. */
@@ -85,8 +88,18 @@ class ItemRun {
     this.#skills = await this.#parts.subagents.skillsFor(this.#type, { userId, threadId, signal }, ofAgent);
     const earlier = item.lease.epoch > 1 ? await this.#earlier() : 'none';
     signal.throwIfAborted();
+    const { ask } = this.#parts;
+    const { acceptance } = item;
     return {
       run: () => (typeof earlier === 'object' ? Promise.resolve(earlier) : this.#run(earlier === 'unfinished')),
+      ...(ask === undefined || acceptance === null
+        ? {}
+        : {
+            check: (result: string) => {
+              const model = textOf(batch.spec.model_name);
+              return judge(ask, { task: item.prompt, acceptance, result, model, signal });
+            },
+          }),
       forget: () => this.#forget(),
     };
   }

@@ -7,6 +7,8 @@ export type Row = Readonly<Record<string, string>>;
 export interface TemplateItem {
   readonly key: string;
   readonly prompt: string;
+  /** By what its result is judged. */
+  readonly acceptance?: string;
 }
 
 /** Characters of a table, and rows of it. */
@@ -101,15 +103,21 @@ async function readJsonLines(text: string): Promise<Row[]> {
  */
 export function itemsOfRows(
   rows: readonly Row[],
-  input: { readonly template: string; readonly keyColumn?: string | undefined },
+  input: {
+    readonly template: string;
+    readonly keyColumn?: string | undefined;
+    /** By what a result is judged, with the same placeholders; it need not name any. */
+    readonly acceptance?: string | undefined;
+  },
 ): TemplateItem[] {
   const columns = [...new Set(rows.slice(0, 100).flatMap((row) => Object.keys(row)))];
   const known = columns
     .map((column) => `{{${column}}}`)
     .join(', ')
     .slice(0, 1_000);
-  const named = [...input.template.matchAll(PLACEHOLDER)].map((match) => match[1] ?? '');
-  for (const name of named)
+  const namesIn = (template: string): string[] => [...template.matchAll(PLACEHOLDER)].map((match) => match[1] ?? '');
+  const named = namesIn(input.template);
+  for (const name of [...named, ...namesIn(input.acceptance ?? '')])
     if (!columns.includes(name)) throw bad(`The template names {{${name}}}, which is no column. There are: ${known}.`);
   if (named.length === 0)
     throw bad(`The template names no column, so every item would be the same. Use one or more of: ${known}.`);
@@ -120,9 +128,13 @@ export function itemsOfRows(
     );
   return rows.map((row, index) => ({
     key: keyColumn === undefined ? String(index + 1) : (row[keyColumn] ?? '').trim(),
-    prompt: input.template.replace(PLACEHOLDER, (_, name: string) => row[name] ?? ''),
+    prompt: filled(input.template, row),
+    ...(input.acceptance === undefined ? {} : { acceptance: filled(input.acceptance, row) }),
   }));
 }
+
+const filled = (template: string, row: Row): string =>
+  template.replace(PLACEHOLDER, (_, name: string) => row[name] ?? '');
 
 /** Can the column name the items? Each value there once, none empty or too long. */
 function usable(rows: readonly Row[], column: string): boolean {

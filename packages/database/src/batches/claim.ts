@@ -170,7 +170,7 @@ const working = defineStatement((db, p: { batchKey: number; now: number }) =>
 const prompts = defineStatement((db, p: { batchKey: number; positions: string }, dialect) =>
   db
     .selectFrom('batch_item_details')
-    .select(['position', 'name', 'prompt'])
+    .select(['position', 'name', 'prompt', 'acceptance'])
     .where('batch_key', '=', p.batchKey)
     .where('position', 'in', numbers(dialect.name, p.positions)),
 );
@@ -223,6 +223,7 @@ async function takeFrom(
         key: byPosition.get(row.position)?.name ?? '',
         position: row.position,
         prompt: byPosition.get(row.position)?.prompt ?? '',
+        acceptance: byPosition.get(row.position)?.acceptance ?? null,
         attempt: row.attempt,
       })),
   };

@@ -45,13 +45,13 @@ const insert = defineStatement(
       .onConflict((c) => c.doNothing()),
 );
 
-/** One page of items as one JSON parameter: `[{i: id, p: position, k: key, t: prompt}, …]`. */
+/** One page of items as one JSON parameter: `[{i: id, p: position, k: key, t: prompt, a: acceptance}, …]`. */
 interface ItemsPage {
   readonly items: string;
   readonly batchKey: number;
   readonly now: number;
 }
-type ItemShape = { i: string; p: number; k: string; t: string };
+type ItemShape = { i: string; p: number; k: string; t: string; a: string | null };
 const insertItems = defineStatement((db, p: ItemsPage, dialect) =>
   db
     .insertInto('batch_items')
@@ -74,7 +74,16 @@ const insertItems = defineStatement((db, p: ItemsPage, dialect) =>
 const insertDetails = defineStatement((db, p: ItemsPage, dialect) =>
   db
     .insertInto('batch_item_details')
-    .columns(['batch_key', 'position', 'name', 'prompt', 'result_truncated', 'input_tokens', 'output_tokens'])
+    .columns([
+      'batch_key',
+      'position',
+      'name',
+      'prompt',
+      'acceptance',
+      'result_truncated',
+      'input_tokens',
+      'output_tokens',
+    ])
     .expression(
       db
         .selectFrom(shape(dialect.name, p.items).as('x'))
@@ -83,6 +92,7 @@ const insertDetails = defineStatement((db, p: ItemsPage, dialect) =>
           'x.p',
           'x.k',
           'x.t',
+          'x.a',
           sql<number>`0`.as('result_truncated'),
           sql<number>`0`.as('input_tokens'),
           sql<number>`0`.as('output_tokens'),
@@ -92,8 +102,8 @@ const insertDetails = defineStatement((db, p: ItemsPage, dialect) =>
 
 function shape(dialect: 'sqlite' | 'postgres', items: string) {
   return dialect === 'sqlite'
-    ? sql<ItemShape>`(select value ->> 'i' as i, value ->> 'p' as p, value ->> 'k' as k, value ->> 't' as t from json_each(${items}))`
-    : sql<ItemShape>`(select * from json_to_recordset(${items}::json) as y(i text, p bigint, k text, t text))`;
+    ? sql<ItemShape>`(select value ->> 'i' as i, value ->> 'p' as p, value ->> 'k' as k, value ->> 't' as t, value ->> 'a' as a from json_each(${items}))`
+    : sql<ItemShape>`(select * from json_to_recordset(${items}::json) as y(i text, p bigint, k text, t text, a text))`;
 }
 
 /** Characters and items of one statement. */
@@ -103,9 +113,15 @@ const PAGE_ITEMS = 1_000;
 function* pagesOf(input: NewBatch): Generator<ItemShape[]> {
   let page: ItemShape[] = [];
   let size = 0;
-  for (const [position, { key, prompt }] of input.items.entries()) {
-    page.push({ i: `${input.batchId}.${position}`, p: position, k: storable(key), t: storable(prompt) });
-    size += prompt.length + key.length;
+  for (const [position, { key, prompt, acceptance = null }] of input.items.entries()) {
+    page.push({
+      i: `${input.batchId}.${position}`,
+      p: position,
+      k: storable(key),
+      t: storable(prompt),
+      a: storable(acceptance),
+    });
+    size += prompt.length + key.length + (acceptance?.length ?? 0);
     if (page.length < PAGE_ITEMS && size < PAGE_CHARACTERS) continue;
     yield page;
     page = [];

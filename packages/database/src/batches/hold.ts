@@ -165,6 +165,8 @@ interface ResultShape {
   readonly v: string | null;
   readonly t: number;
   readonly f: string | null;
+  readonly a: number | null;
+  readonly d: string | null;
   readonly e: string | null;
   readonly s: string | null;
   readonly m: string | null;
@@ -177,10 +179,10 @@ const writeResults = defineStatement((db, p: { results: string }, dialect) =>
     .from(
       dialect.name === 'sqlite'
         ? sql<ResultShape>`(select value ->> 'k' as k, value ->> 'p' as p, value ->> 'r' as r, value ->> 'v' as v, value ->> 't' as t,
-            value ->> 'f' as f, value ->> 'e' as e, value ->> 's' as s, value ->> 'm' as m, value ->> 'i' as i, value ->> 'o' as o
+            value ->> 'f' as f, value ->> 'a' as a, value ->> 'd' as d, value ->> 'e' as e, value ->> 's' as s, value ->> 'm' as m, value ->> 'i' as i, value ->> 'o' as o
             from json_each(${p.results}))`.as('x')
         : sql<ResultShape>`(select * from json_to_recordset(${p.results}::json)
-            as y(k bigint, p bigint, r text, v text, t bigint, f text, e text, s text, m text, i bigint, o bigint))`.as(
+            as y(k bigint, p bigint, r text, v text, t bigint, f text, a bigint, d text, e text, s text, m text, i bigint, o bigint))`.as(
             'x',
           ),
     )
@@ -189,6 +191,8 @@ const writeResults = defineStatement((db, p: { results: string }, dialect) =>
       result_preview: sql<string | null>`x.v`,
       result_truncated: sql<number>`x.t`,
       result_file: sql<string | null>`x.f`,
+      accepted: sql<number | null>`x.a`,
+      verdict: sql<string | null>`x.d`,
       error: sql<string | null>`x.e`,
       stop_reason: sql<string | null>`x.s`,
       model_name: sql<string | null>`x.m`,
@@ -227,6 +231,8 @@ async function finishAll(
       v: storable(kept?.resultPreview ?? null),
       t: kept?.resultTruncated === true ? 1 : 0,
       f: kept?.resultFile ?? null,
+      a: kept?.verdict == null ? null : kept.verdict.accepted ? 1 : 0,
+      d: storable(kept?.verdict?.reason ?? null),
       e: item.succeeded ? null : storable(item.error),
       s: item.stopReason,
       m: storable(item.modelName),

@@ -75,6 +75,11 @@ export interface BatchItemDetailsTable {
   error: string | null;
   stop_reason: string | null;
   model_name: string | null;
+  /** By what the result is judged; null = it is not. */
+  acceptance: string | null;
+  /** What the check said; null = nobody judged it. */
+  accepted: number | null;
+  verdict: string | null;
   input_tokens: number;
   output_tokens: number;
 }

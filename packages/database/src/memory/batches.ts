@@ -123,11 +123,12 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
           told: 0,
           reporter: null,
           items: items.map(
-            ({ key, prompt }, position): BatchItemRow => ({
+            ({ key, prompt, acceptance = null }, position): BatchItemRow => ({
               itemId: `${input.batchId}.${position}`,
               batchId: input.batchId,
               key,
               prompt,
+              acceptance,
               position,
               state: { status: 'pending', attempt: 0, owner: null, epoch: 0, cancelRequested: false },
               leaseExpiresAt: null,
@@ -267,6 +268,7 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
                 resultPreview: input.resultPreview,
                 resultTruncated: input.resultTruncated,
                 resultFile: input.resultFile,
+                verdict: input.verdict,
               }
             : {}),
           error: input.succeeded ? null : input.error,
@@ -385,6 +387,7 @@ const NO_DETAILS: BatchItemRow['details'] = {
   resultPreview: null,
   resultTruncated: false,
   resultFile: null,
+  verdict: null,
   error: null,
   stopReason: null,
   modelName: null,
@@ -392,19 +395,20 @@ const NO_DETAILS: BatchItemRow['details'] = {
 };
 
 function claimOf(item: BatchItemRow, owner: string): ClaimedItem {
-  const { itemId, batchId, key, position, prompt, state } = item;
+  const { itemId, batchId, key, position, prompt, acceptance, state } = item;
   return {
     lease: { itemId, owner, epoch: state.epoch },
     batchId,
     key,
     position,
     prompt,
+    acceptance,
     attempt: state.attempt,
   };
 }
 
 function readItem(item: BatchItemRow, results: boolean): BatchItem {
-  const { itemId, batchId, key, position, state, details, startedAt, endedAt, updatedAt } = item;
+  const { itemId, batchId, key, position, acceptance, state, details, startedAt, endedAt, updatedAt } = item;
   return {
     itemId,
     batchId,
@@ -413,6 +417,7 @@ function readItem(item: BatchItemRow, results: boolean): BatchItem {
     status: state.status,
     attempt: state.attempt,
     cancelRequested: state.cancelRequested,
+    acceptance,
     ...details,
     result: results ? details.result : null,
     startedAt,

@@ -63,13 +63,22 @@ export interface BatchItemRow {
   readonly batchId: string;
   readonly key: string;
   readonly prompt: string;
+  readonly acceptance: string | null;
   readonly position: number;
   state: ItemState;
   leaseExpiresAt: number | null;
   notBefore: number;
   details: Pick<
     BatchItem,
-    'result' | 'resultPreview' | 'resultTruncated' | 'resultFile' | 'error' | 'stopReason' | 'modelName' | 'usage'
+    | 'result'
+    | 'resultPreview'
+    | 'resultTruncated'
+    | 'resultFile'
+    | 'verdict'
+    | 'error'
+    | 'stopReason'
+    | 'modelName'
+    | 'usage'
   >;
   startedAt: number | null;
   endedAt: number | null;

@@ -7,6 +7,7 @@ import { batches } from './0004-batches.ts';
 import { memory } from './0005-memory.ts';
 import { feedback } from './0006-feedback.ts';
 import { itemThreads } from './0007-item-threads.ts';
+import { acceptance } from './0008-acceptance.ts';
 import { type Migration, TYPES } from './types.ts';
 
 /** In order of version. */
@@ -18,6 +19,7 @@ export const MIGRATIONS: readonly Migration[] = [
   memory,
   feedback,
   itemThreads,
+  acceptance,
 ];
 
 /** The format that this program writes. */

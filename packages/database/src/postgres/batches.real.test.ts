@@ -45,6 +45,7 @@ describe('batches between instances on Postgres', () => {
     resultPreview: 'done',
     resultTruncated: false,
     resultFile: null,
+    verdict: null,
     stopReason: null,
     modelName: null,
     usage: { inputTokens: 0, outputTokens: 0 },

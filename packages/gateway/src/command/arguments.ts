@@ -81,6 +81,7 @@ const OPTIONS = {
     concurrency: text,
     attempts: text,
     'key-column': text,
+    acceptance: text,
     schema: text,
     agent: text,
     model: text,

@@ -10,6 +10,8 @@ export type BatchAction =
       readonly concurrency: number | undefined;
       readonly attempts: number | undefined;
       readonly keyColumn: string | undefined;
+      /** By what a result is judged. */
+      readonly acceptance: string | undefined;
       /** A file with a JSON Schema for results. */
       readonly schema: string | undefined;
       readonly agent: string | undefined;
@@ -65,6 +67,7 @@ export function batchAction(words: readonly string[], values: Values): BatchActi
       concurrency: whole('concurrency', text('concurrency'), 1_024),
       attempts: whole('attempts', text('attempts'), 10),
       keyColumn: text('key-column'),
+      acceptance: text('acceptance'),
       schema: text('schema'),
       agent: text('agent'),
       model: text('model'),
@@ -100,6 +103,7 @@ reindeer batch list
   --concurrency  items at work at once; default 3
   --attempts     tries per item; default 3
   --key-column   the column that names the items; else key, id, or the number of the row
+  --acceptance   when a result is good, with {{column}}: each is judged, and the table says what came of it
   --schema       a file with a JSON Schema: results are JSON under it, its properties are columns
   --agent        the sub-agent that does the items; default general-purpose
   --model        name of a configured model

@@ -4,7 +4,7 @@ import { basename, resolve } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { checkSchema, formatOf, itemsOfRows, readRows } from '@reindeer/agent';
-import { isBatchOver, type JsonObject, newId, ReindeerError } from '@reindeer/protocol';
+import { isBatchOver, type JsonObject, type NewItem, newId, ReindeerError } from '@reindeer/protocol';
 import { keptToken, startUrl } from '../access.ts';
 import type { Command } from './arguments.ts';
 import { askServer, type Server } from './attach.ts';
@@ -22,7 +22,7 @@ export interface NewBatchRequest {
   readonly createThread: boolean;
   readonly title: string;
   readonly subagentType: string;
-  readonly items: readonly { readonly key: string; readonly prompt: string }[];
+  readonly items: readonly NewItem[];
   readonly model: string | null;
   readonly schema: JsonObject | null;
   readonly maxRunning: number | undefined;
@@ -184,7 +184,11 @@ async function save(batches: Batches, id: string, format: 'csv' | 'jsonl', file:
 async function requestOf(host: Host, command: StartCommand): Promise<NewBatchRequest> {
   const text = await readText(host, command.file);
   const rows = await readRows(text, formatOf(command.file));
-  const items = itemsOfRows(rows, { template: command.prompt, keyColumn: command.keyColumn });
+  const items = itemsOfRows(rows, {
+    template: command.prompt,
+    keyColumn: command.keyColumn,
+    acceptance: command.acceptance,
+  });
   return {
     threadId: command.thread ?? newId({ uuid: () => crypto.randomUUID(), next: Math.random }),
     createThread: command.thread === undefined,

@@ -1,5 +1,5 @@
 import { type BatchAddress, type BatchProgress, ReindeerError } from '@reindeer/protocol';
-import { columnsOf, csvLines, itemsOf, jsonLines } from '@reindeer/runtime';
+import { csvLines, itemsOf, jsonLines } from '@reindeer/runtime';
 import type { Composed } from '../compose.ts';
 import { progressView } from '../http/batches.ts';
 import { didYouMean } from '../nearest.ts';
@@ -94,7 +94,7 @@ export class BatchesHere implements Batches {
   async *results(id: string, format: 'csv' | 'jsonl'): AsyncGenerator<string> {
     const { batch } = await this.#found(id);
     const all = itemsOf(this.#composed.stores.batches, batch);
-    yield* format === 'csv' ? csvLines(all, columnsOf(batch)) : jsonLines(all);
+    yield* format === 'csv' ? csvLines(all, batch) : jsonLines(all);
   }
 
   close(code: number): Promise<number> {

@@ -16,7 +16,7 @@ import {
   type Surroundings,
   type ThreadService,
 } from '@reindeer/protocol';
-import { columnsOf, csvLines, itemsOf, jsonLines } from '@reindeer/runtime';
+import { csvLines, itemsOf, jsonLines } from '@reindeer/runtime';
 import { didYouMean } from '../nearest.ts';
 import { notFound } from './errors.ts';
 import { SECURITY_HEADERS } from './guards.ts';
@@ -43,7 +43,13 @@ const itemParams = batchParams.extend({ item_id: z.string().max(200) });
 const newBatch = z.strictObject({
   title: z.string().min(1).max(200),
   items: z
-    .array(z.strictObject({ key: z.string().min(1).max(128), prompt: z.string().min(1).max(100_000) }))
+    .array(
+      z.strictObject({
+        key: z.string().min(1).max(128),
+        prompt: z.string().min(1).max(100_000),
+        acceptance: z.string().min(1).max(100_000).optional(),
+      }),
+    )
     .min(1)
     .max(100_000),
   subagent_type: z.string().max(64).default('general-purpose'),
@@ -273,7 +279,7 @@ export function batchRoutes(api: Api, parts: BatchRouteParts): void {
             batches.items({ ...input, threadId: params.thread_id }),
         };
         const all = itemsOf(store, batch);
-        const lines = format === 'csv' ? csvLines(all, columnsOf(batch)) : jsonLines(all);
+        const lines = format === 'csv' ? csvLines(all, batch) : jsonLines(all);
         return c.body(streamOf(lines), 200, {
           'content-type': format === 'csv' ? 'text/csv; charset=utf-8' : 'application/x-ndjson; charset=utf-8',
           'content-disposition': `attachment; filename="results.${format}"`,
@@ -426,6 +432,8 @@ const itemView = (item: BatchItem) => ({
   result_preview: item.resultPreview,
   result_truncated: item.resultTruncated,
   result_file: item.resultFile,
+  acceptance: item.acceptance,
+  verdict: item.verdict,
   error: item.error,
   stop_reason: item.stopReason,
   token_usage: {

@@ -6,6 +6,7 @@ import type {
   ClaimedItem,
   ItemOutcome,
   ItemResult,
+  ItemVerdict,
   PreparedItem,
   Surroundings,
 } from '@reindeer/protocol';
@@ -152,17 +153,50 @@ export class ItemAttempt {
     return child;
   }
 
-  async #end(result: ItemResult, prepared: PreparedItem): Promise<AttemptEnd> {
+  async #end(ended: ItemResult, prepared: PreparedItem): Promise<AttemptEnd> {
+    const { result, verdict } = await this.#judged(ended, prepared);
     const { loss } = this.#scope;
     if (loss === 'refused' || loss === 'deadline') return { kind: 'left' };
     if (result.outcome === 'not_admitted') return this.#giveBack(result.error);
     // A stopped child has not failed; one that was done before it heard of the stop has succeeded.
     if (this.#stop.aborted && loss === null && result.outcome === 'failed')
       return this.#giveBack('The server stopped while the item was at work.');
-    return this.#finish(result, prepared);
+    return this.#finish(result, prepared, verdict);
   }
 
-  async #finish(result: Exclude<ItemResult, { outcome: 'not_admitted' }>, prepared: PreparedItem | null) {
+  /** What the check says of a success, while the lease goes on being renewed. No answer, or none before the attempt is to end, is no verdict (BT-28). */
+  async #judged(
+    result: ItemResult,
+    prepared: PreparedItem,
+  ): Promise<{ readonly result: ItemResult; readonly verdict: ItemVerdict | null }> {
+    if (result.outcome !== 'succeeded' || this.#item.acceptance === null || this.#isOver())
+      return { result, verdict: null };
+    try {
+      const checking = prepared.check?.(result.result);
+      if (checking === undefined || !(await settledOrAborted(checking, this.#signal))) return { result, verdict: null };
+      const { verdict, usage } = await checking;
+      const { inputTokens, outputTokens } = result.usage;
+      return {
+        result: {
+          ...result,
+          usage: {
+            inputTokens: inputTokens + usage.inputTokens,
+            outputTokens: outputTokens + usage.outputTokens,
+          },
+        },
+        verdict: verdict === null ? null : { ...verdict, reason: verdict.reason.slice(0, LONGEST_ERROR) },
+      };
+    } catch (error) {
+      this.#log('warn', 'The result of a batch item could not be checked; it stands without a verdict', error);
+      return { result, verdict: null };
+    }
+  }
+
+  async #finish(
+    result: Exclude<ItemResult, { outcome: 'not_admitted' }>,
+    prepared: PreparedItem | null,
+    verdict: ItemVerdict | null = null,
+  ) {
     const { store, surroundings, settings, results } = this.#parts;
     const { clock, random, probe } = surroundings;
     const { lease, attempt } = this.#item;
@@ -171,7 +205,7 @@ export class ItemAttempt {
     const shared = { lease, stopReason, modelName, usage };
     const ending: ItemOutcome =
       result.outcome === 'succeeded'
-        ? { succeeded: true, ...(await results.keep(this.#batch, this.#item, result.result)) }
+        ? { succeeded: true, verdict, ...(await results.keep(this.#batch, this.#item, result.result)) }
         : {
             succeeded: false,
             error: result.error.slice(0, LONGEST_ERROR),

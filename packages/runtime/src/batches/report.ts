@@ -192,7 +192,7 @@ export async function writeResults(
   const write = (name: string, lines: AsyncIterable<string>) =>
     files.writeStream(`${folder}/${name}`, encoded(lines), { maxBytes: MAX_FILE_BYTES, overwrite: true });
   await write('results.jsonl', jsonLines(itemsOf(store, batch)));
-  await write('results.csv', csvLines(itemsOf(store, batch), columnsOf(batch)));
+  await write('results.csv', csvLines(itemsOf(store, batch), batch));
 }
 
 /** All items of a batch by position. Ends early when the batch is gone. */
@@ -226,6 +226,7 @@ export const resultView = (item: BatchItem) => ({
   attempts: item.attempt,
   result: item.result,
   ...(item.resultTruncated ? { result_truncated: true, result_file: item.resultFile } : {}),
+  ...(item.verdict === null ? {} : { accepted: item.verdict.accepted, verdict: item.verdict.reason }),
   ...(item.error === null ? {} : { error: item.error }),
   ...(item.stopReason === null ? {} : { stop_reason: item.stopReason }),
   model: item.modelName,
@@ -242,15 +243,23 @@ export function columnsOf(batch: Batch): readonly string[] {
     : [];
 }
 
-export async function* csvLines(items: AsyncIterable<BatchItem>, columns: readonly string[]): AsyncGenerator<string> {
-  yield `${['key', 'status', ...columns, 'result', 'error'].map(csvCell).join(',')}\r\n`;
+/** Is anything of the batch judged? Then the table says what came of it. */
+const isJudged = (batch: Batch): boolean => batch.spec.judged === true;
+
+export async function* csvLines(items: AsyncIterable<BatchItem>, batch: Batch): AsyncGenerator<string> {
+  const columns = columnsOf(batch);
+  const judged = isJudged(batch);
+  const verdicts = judged ? ['accepted', 'verdict'] : [];
+  yield `${['key', 'status', ...columns, 'result', ...verdicts, 'error'].map(csvCell).join(',')}\r\n`;
   for await (const item of items) {
     const fields = columns.length === 0 ? {} : objectOf(item.result);
     const cells = columns.map((column) => {
       const value = fields[column];
       return value === undefined || value === null ? '' : typeof value === 'string' ? value : JSON.stringify(value);
     });
-    yield `${[item.key, item.status, ...cells, item.result ?? '', item.error ?? ''].map(csvCell).join(',')}\r\n`;
+    const { verdict } = item;
+    const said = judged ? [verdict === null ? '' : String(verdict.accepted), verdict?.reason ?? ''] : [];
+    yield `${[item.key, item.status, ...cells, item.result ?? '', ...said, item.error ?? ''].map(csvCell).join(',')}\r\n`;
   }
 }
 

@@ -149,7 +149,9 @@ export class LocalBatchService implements BatchService {
       title: input.title.slice(0, LONGEST_TITLE),
       subagentType: input.subagentType,
       items: input.items,
-      spec: input.spec,
+      spec: input.items.some(({ acceptance }) => acceptance !== undefined)
+        ? { ...input.spec, judged: true }
+        : input.spec,
       notify: input.notify,
       ...limits,
       now: clock.now(),
@@ -246,7 +248,7 @@ export class LocalBatchService implements BatchService {
       );
     const keys = new Map<string, number>();
     let total = 0;
-    for (const [position, { key, prompt }] of items.entries()) {
+    for (const [position, { key, prompt, acceptance = '' }] of items.entries()) {
       if (key.length < 1 || key.length > LONGEST_KEY)
         throw invalid(`Item ${position + 1}: its key must have 1 to ${LONGEST_KEY} characters.`);
       const before = keys.get(key);
@@ -260,7 +262,11 @@ export class LocalBatchService implements BatchService {
         throw invalid(
           `Item ${position + 1} ("${key.slice(0, 80)}"): its prompt has more than ${maxPromptChars} characters. Put the text into a file and name the file.`,
         );
-      total += prompt.length;
+      if (acceptance.length > maxPromptChars)
+        throw invalid(
+          `Item ${position + 1} ("${key.slice(0, 80)}"): its acceptance criteria have more than ${maxPromptChars} characters.`,
+        );
+      total += prompt.length + acceptance.length;
     }
     if (total > maxTotalChars)
       throw invalid(`The prompts have more than ${maxTotalChars} characters together. Split the batch.`);

@@ -1,7 +1,7 @@
 import { ReindeerError } from '@reindeer/protocol';
 import { deferred, flush, gated, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
-import { address, BatchScene, bad, good, HeldExecutor, LEASE } from '../testing/batch-scene.ts';
+import { address, BatchScene, bad, type Check, good, HeldExecutor, LEASE } from '../testing/batch-scene.ts';
 import { ItemAttempt } from './attempt.ts';
 import { ItemLeases } from './leases.ts';
 
@@ -296,6 +296,60 @@ describe('an attempt', () => {
     expect(await s.item()).toMatchObject({ status: 'succeeded', attempt: 1 });
     expect(executor.children).toHaveLength(1);
     await Promise.all([worker.stop({ drainMs: 0, hardMs: 0 }), s.clock.advance(1_000)]);
+  });
+
+  test(
+    'a check is advice: the lease is renewed while it runs, and whatever it says the item has succeeded',
+    verifies('BT-28'),
+    async () => {
+      const s = new BatchScene();
+      await s.create({ items: [{ key: 'k', prompt: 'p', acceptance: 'It rhymes.' }], maxAttempts: 3 });
+      const { worker, executor } = s.worker();
+      const checking = deferred<Awaited<ReturnType<Check>>>();
+      const asked: string[] = [];
+      executor.check = (result) => {
+        asked.push(result);
+        return checking.promise;
+      };
+      executor.auto = () => good();
+      await worker.start();
+      // Far beyond its lease, which only renewals can have carried over: no peer gets the item.
+      await s.clock.advance(5 * LEASE);
+      expect(asked).toEqual(['correct source result']);
+      expect(await s.item()).toMatchObject({ status: 'running', attempt: 1 });
+      const peer = { owner: 'peer', leaseMs: LEASE, limit: 1, exclude: [], now: s.clock.now() };
+      expect((await s.stores.batches.claim(peer)).items).toEqual([]);
+      const verdict = { accepted: false, reason: 'It does not rhyme.' };
+      checking.resolve({ verdict, usage: { inputTokens: 3, outputTokens: 4 } });
+      await s.clock.advance(60_000);
+      expect(await s.item()).toMatchObject({
+        status: 'succeeded',
+        attempt: 1,
+        result: 'correct source result',
+        verdict,
+        usage: { inputTokens: 3, outputTokens: 4 },
+      });
+      expect(executor.children).toHaveLength(1);
+      await Promise.all([worker.stop({ drainMs: 0, hardMs: 0 }), s.clock.advance(1_000)]);
+    },
+  );
+
+  test('a check that breaks, or is not over when the server stops, leaves no verdict', verifies('BT-28'), async () => {
+    const s = new BatchScene();
+    const items = ['broken', 'slow', 'not asked for'].map((key) => ({ key, prompt: key, acceptance: 'Good.' }));
+    await s.create({
+      items: items.map((item, n) => (n === 2 ? { key: item.key, prompt: item.prompt } : item)),
+      maxRunning: 3,
+      maxLive: 3,
+    });
+    const { worker, executor } = s.worker();
+    executor.check = (result) => (result === 'broken' ? Promise.reject(new Error('No model.')) : new Promise(() => {}));
+    executor.auto = ({ item }) => good(item.prompt);
+    await worker.start();
+    await s.clock.advance(100);
+    expect((await s.items()).map((item) => item.status)).toEqual(['succeeded', 'running', 'succeeded']);
+    await Promise.all([worker.stop({ drainMs: 1_000, hardMs: 5_000 }), s.clock.advance(6_000)]);
+    for (const item of await s.items()) expect(item).toMatchObject({ status: 'succeeded', attempt: 1, verdict: null });
   });
 
   test('a claim that was heard of too late is given back', verifies('BT-26'), async () => {

@@ -46,10 +46,13 @@ export interface Child {
   forgotten: boolean;
 }
 
+export type Check = NonNullable<PreparedItem['check']>;
+
 /** Children that prepare and end when the test says so; or at once, with `auto`. */
 export class HeldExecutor implements BatchExecutor {
   readonly children: Child[] = [];
   auto: ((work: ItemWork) => ItemResult | Promise<ItemResult>) | null = null;
+  check: Check | null = null;
   /** Preparation goes through at once. */
   ready = true;
 
@@ -57,7 +60,9 @@ export class HeldExecutor implements BatchExecutor {
     const child: Child = { work, prepared: deferred(), ended: deferred(), begun: deferred(), forgotten: false };
     this.children.push(child);
     if (!this.ready) await child.prepared.promise;
+    const { check } = this;
     return {
+      ...(check === null ? {} : { check }),
       run: () => {
         child.begun.resolve();
         return this.auto === null ? child.ended.promise : Promise.resolve(this.auto(work));

@@ -79,6 +79,7 @@ export const succeeded = (part: Partial<{ result: string; now: number }> = {}) =
   resultPreview: part.result ?? 'done',
   resultTruncated: false,
   resultFile: null,
+  verdict: null,
   stopReason: null,
   modelName: 'model',
   usage: { inputTokens: 1, outputTokens: 2 },

@@ -500,6 +500,25 @@ export function batchStoreContract(name: string, open: () => Promise<OpenedStore
       expect(await itemsOf(a)).toMatchObject([{ status: 'pending', attempt: 0 }]);
     });
 
+    test('criteria come with the claim, and the verdict stands beside the result', verifies('BT-28'), async () => {
+      const items = ['a', 'b', 'c'].map((key) => ({ key, prompt: 'p' }));
+      await create({
+        items: items.map((item, n) => (n === 2 ? item : { ...item, acceptance: `Good ${n}.` })),
+        maxRunning: 3,
+        maxLive: 3,
+      });
+      const claimed = (await a.claim(claim({ limit: 3 }))).items;
+      expect(claimed.map(({ acceptance }) => acceptance)).toEqual(['Good 0.', 'Good 1.', null]);
+      const verdicts = [{ accepted: false, reason: 'Bad\0.' }, { accepted: true, reason: '' }, null];
+      for (const [n, { lease }] of claimed.entries())
+        await b.finish({ lease, ...succeeded(), verdict: verdicts[n] ?? null });
+      const read = await itemsOf(a);
+      expect(read.map(({ acceptance }) => acceptance)).toEqual(['Good 0.', 'Good 1.', null]);
+      expect(read.map(({ status }) => status)).toEqual(['succeeded', 'succeeded', 'succeeded']);
+      expect(read.map(({ verdict }) => verdict?.accepted)).toEqual([false, true, undefined]);
+      expect(read[0]?.verdict?.reason).toMatch(/^Bad/);
+    });
+
     test('threads of items that nobody needs any more are found, whatever became of their batch', async () => {
       const batch = await create({ count: 4, maxRunning: 2, maxLive: 2 });
       const made = async (batchId: string, position: number, updatedAt: number) =>

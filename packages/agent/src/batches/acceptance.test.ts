@@ -1,0 +1,37 @@
+import { verifies } from '@reindeer/testkit';
+import { expect, test } from 'vitest';
+import { judge } from './acceptance.ts';
+import { itemsOfRows } from './items.ts';
+
+const usage = { inputTokens: 1, outputTokens: 2 };
+const input = { task: 'Write.', acceptance: 'It rhymes.', result: 'Roses.', model: 'm' };
+
+test('a judge sees criteria, task and result; an answer that is none is no verdict', verifies('BT-28'), async () => {
+  const asked: string[] = [];
+  const { signal } = new AbortController();
+  const said = (text: string) =>
+    judge(
+      async ({ question, model }) => {
+        asked.push(`${model}: ${question}`);
+        return { text, usage };
+      },
+      { ...input, signal },
+    );
+  expect(await said('```json\n{"accepted": false, "reason": "No rhyme."}\n```')).toEqual({
+    verdict: { accepted: false, reason: 'No rhyme.' },
+    usage,
+  });
+  expect(await said('{"accepted": true}')).toEqual({ verdict: { accepted: true, reason: '' }, usage });
+  for (const none of ['Fine by me.', '{"accepted": "yes"}', ''])
+    expect(await said(none)).toEqual({ verdict: null, usage });
+  for (const part of ['m: ', 'It rhymes.', 'Write.', 'Roses.']) expect(asked[0]).toContain(part);
+});
+
+test('criteria are a template too', () => {
+  const rows = [{ id: 'x', name: 'Oslo' }];
+  expect(itemsOfRows(rows, { template: 'About {{name}}', acceptance: 'Names {{name}}.' })).toEqual([
+    { key: 'x', prompt: 'About Oslo', acceptance: 'Names Oslo.' },
+  ]);
+  expect(itemsOfRows(rows, { template: '{{name}}', acceptance: 'Short.' })[0]?.acceptance).toBe('Short.');
+  expect(() => itemsOfRows(rows, { template: '{{name}}', acceptance: '{{nmae}}' })).toThrow(/no column/);
+});
