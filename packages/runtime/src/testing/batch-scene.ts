@@ -85,12 +85,16 @@ export class BatchScene {
   readonly surroundings: TestSurroundings;
   readonly database: MemoryDatabase;
   readonly stores: Stores;
+  /** Of what is made and read without a name. */
+  readonly batchId: string;
   #seed = 1;
 
-  constructor() {
+  /** @param stores of a real database, which others may have used; absent = a memory one */
+  constructor(stores?: Stores, batchId = 'batch') {
+    this.batchId = batchId;
     this.surroundings = testSurroundings();
     this.database = new MemoryDatabase(this.surroundings.random);
-    this.stores = openMemory({ surroundings: this.surroundings, database: this.database });
+    this.stores = stores ?? openMemory({ surroundings: this.surroundings, database: this.database });
   }
 
   get clock(): VirtualClock {
@@ -102,12 +106,12 @@ export class BatchScene {
     const now = this.clock.now();
     await this.stores.threads.create({ threadId: THREAD, userId: USER, metadata: {}, now });
     const answer = await this.stores.batches.create({
-      batchId: 'batch',
+      batchId: this.batchId,
       userId: USER,
       threadId: THREAD,
       runId: null,
       toolCallId: null,
-      submissionKey: `key:${rest.batchId ?? 'batch'}`,
+      submissionKey: `key:${rest.batchId ?? this.batchId}`,
       title: 'Batch',
       subagentType: 'general-purpose',
       maxLive: count,
@@ -147,7 +151,7 @@ export class BatchScene {
     return { worker, executor, surroundings };
   }
 
-  async items(batchId = 'batch'): Promise<readonly BatchItem[]> {
+  async items(batchId = this.batchId): Promise<readonly BatchItem[]> {
     const input = { batchId, userId: USER, status: null, offset: 0, limit: 500, results: true };
     return (await this.stores.batches.items(input)) ?? [];
   }
