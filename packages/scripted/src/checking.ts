@@ -40,3 +40,15 @@ export function parseObject(text: string): JsonObject | null {
     return null;
   }
 }
+
+/**
+ * Real providers refuse a body in which half of a surrogate pair is escaped, although `JSON.parse` of Node takes it.
+ *
+ * @throws Refusal naming the field
+ */
+export function checkTexts(value: unknown, where = 'body'): void {
+  if (typeof value === 'string' && !value.isWellFormed())
+    throw new Refusal(`The request body is not valid JSON: no low surrogate in string (${where}).`, where);
+  if (typeof value !== 'object' || value === null) return;
+  for (const [key, inner] of Object.entries(value)) checkTexts(inner, `${where}.${key}`);
+}

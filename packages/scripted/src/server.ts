@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import type { Clock, JsonObject } from '@reindeer/protocol';
 import { anthropicEncoder, anthropicError } from './anthropic/reply.ts';
 import { readAnthropicRequest } from './anthropic/request.ts';
-import { parseObject, Refusal } from './checking.ts';
+import { checkTexts, parseObject, Refusal } from './checking.ts';
 import { systemClock } from './clock.ts';
 import type { Encoder } from './encoder.ts';
 import { Journal, type JournalEntry } from './journal.ts';
@@ -105,6 +105,7 @@ export async function startScriptedProvider(options: ScriptedProviderOptions): P
       if (api === 'anthropic' && input.request.headers['anthropic-version'] === undefined) {
         throw new Refusal('anthropic-version: header is required', 'anthropic-version');
       }
+      checkTexts(body);
       parsed = read(api, body, options.demandReasoning ?? false);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;

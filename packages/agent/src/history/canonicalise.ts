@@ -3,6 +3,7 @@ import { isAi, isHuman, isTool } from '../loop/messages.ts';
 import { type CallIdGrammar, COMMON_CALL_IDS } from './call-ids.ts';
 import { type Call, cleanedCalls, hasCleanCalls } from './calls.ts';
 import { fitted } from './fit.ts';
+import { wellFormed } from './well-formed.ts';
 
 export interface HistoryLimits {
   /** Upper bound of a request's text in characters, system prompt and tools not counted. */
@@ -21,6 +22,7 @@ const EMPTY = '(empty message)';
  *   are replaced by an error, and results without a call are left out. A result belongs to the nearest earlier message that
  *   has its id; a result that could belong to several equal calls belongs to none.
  * - No empty model message, no empty message of a person, and a person speaks first.
+ * - No text holds half of a surrogate pair.
  * - The text stays within the limit: old tool results are shortened first, then the oldest turns go. The newest turn of the
  *   user always stays.
  *
@@ -31,7 +33,7 @@ export function canonicalise(
   limits: HistoryLimits,
   ids: CallIdGrammar = COMMON_CALL_IDS,
 ): readonly BaseMessage[] {
-  return fitted(isInOrder(messages, ids) ? messages : paired(messages, ids), limits.maxCharacters);
+  return wellFormed(fitted(isInOrder(messages, ids) ? messages : paired(messages, ids), limits.maxCharacters));
 }
 
 /** The common case, seen in one pass without copies: every message well formed, every call answered right behind its message. */

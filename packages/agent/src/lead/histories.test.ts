@@ -237,6 +237,18 @@ describe('histories that poisoned other systems', () => {
     },
   );
 
+  test('a result that was cut inside of a character is no end of the thread', verifies('MW-7', 'MW-2'), async () => {
+    // One letter before them: whatever even length is cut off, it is between the halves of a pair.
+    const sandboxes = new MemorySandboxes({ exec: () => exited(`x${'🦌'.repeat(20_000)}`) });
+    const { say, refused } = await world(
+      (request) => (results(request).length === 0 ? { toolCalls: [bash('deer \ud83e')] } : { text: 'many' }),
+      { sandboxes },
+    );
+    expect((await say('count \udd8c')).messages.at(-1)?.text).toBe('many');
+    expect((await say('again')).messages.at(-1)?.text).toBe('many');
+    none(refused());
+  });
+
   test('45: a provider that wants its reasoning back gets it, over several turns', verifies('MOD-5d'), async () => {
     const { say, refused } = await world(
       (request) =>

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { DynamicStructuredTool, type StructuredToolInterface } from '@langchain/core/tools';
 import type { Tool } from '@modelcontextprotocol/sdk/types.js';
 import type { SandboxFiles } from '@reindeer/protocol';
+import { whole } from '../history/well-formed.ts';
 import { type AttemptScope, scopeOf } from '../loop/scope.ts';
 import { type MappedResult, mapResult } from './results.ts';
 import type { McpServer } from './settings.ts';
@@ -44,9 +45,12 @@ export function mcpTool(server: McpServer, tool: Tool, call: CallServer): Struct
   const origin: McpOrigin = { server: server.name, tool: tool.name };
   const made = new DynamicStructuredTool({
     name,
-    description: (tool.description ?? tool.title ?? tool.name).slice(0, MAX_DESCRIPTION),
+    description: (tool.description ?? tool.title ?? tool.name).slice(0, MAX_DESCRIPTION).toWellFormed(),
     // Providers want the properties to be there, also when there are none.
-    schema: { ...(tame(tool.inputSchema) as object), properties: tame(tool.inputSchema.properties ?? {}) },
+    schema: whole({
+      ...(tame(tool.inputSchema) as object),
+      properties: tame(tool.inputSchema.properties ?? {}),
+    }) as object,
     // What a server says of its tools is no ground to run one twice: after a crash the outcome is unknown.
     metadata: { mcp: origin, repeatable: false, resumable: false, abortable: true },
     responseFormat: 'content_and_artifact',

@@ -32,7 +32,7 @@ export async function askOnce(ask: AskOnce): Promise<string> {
     ...(ask.signal === undefined ? [] : [ask.signal]),
     ...(timeoutMs === undefined ? [] : [AbortSignal.timeout(timeoutMs)]),
   ];
-  const answer = await model.invoke([new HumanMessage(question)], {
+  const answer = await model.invoke([new HumanMessage(question.toWellFormed())], {
     runName: purpose,
     metadata: { purpose, model_name: modelName(model) },
     // Not those of the graph around it: its readers would take these words for the answer of the agent.
