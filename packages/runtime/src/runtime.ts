@@ -102,13 +102,19 @@ export function createRuntime(parts: RuntimeParts): Runtime {
   const settings: RuntimeSettings = { ...DEFAULT_SETTINGS, ...parts.settings };
   const saverFor: SaverFor =
     parts.saverFor ?? ((input) => new ReindeerSaver({ store: stores.checkpoints, surroundings, ...input }));
+  /** Nobody is told of runs any more once the drain is over: what would hear of them is being stopped next (GW-18). */
+  let observed = true;
   const base: RunParts = {
     stores,
     graphs,
     surroundings,
     settings,
     saverFor,
-    hooks: parts.hooks ?? {},
+    hooks: {
+      ...parts.hooks,
+      onAdmitted: (run) => (observed ? parts.hooks?.onAdmitted?.(run) : undefined),
+      onFinished: (run) => (observed ? parts.hooks?.onFinished?.(run) : undefined),
+    },
     workspaces: parts.workspaces ?? null,
   };
 
@@ -217,6 +223,7 @@ export function createRuntime(parts: RuntimeParts): Runtime {
       effects: effects.live(),
     }));
     for (const run of unfinished) logger.error('a run had not ended when the server stopped', run);
+    observed = false;
     // Whoever still works here must not write after us: the lease is no longer kept.
     for (const local of registry.all()) {
       local.stop({ kind: 'fenced' });

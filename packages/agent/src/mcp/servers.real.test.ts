@@ -387,18 +387,25 @@ describe('the configuration of MCP servers', () => {
     expect(performance.now() - begun).toBeLessThan(15_000);
   });
 
-  test('stopped, it takes no calls and leaves no process', verifies('MC-09', 'GW-10', 'GW-26'), async () => {
-    const before = (await processes()).length;
-    const all = servers({ a: small('one') });
-    const { tools } = await all.catalog();
-    await call(tools, 'a_one', {});
-    // The server, and what ends it when this process is killed.
-    expect((await processes()).length).toBe(before + 2);
-    await all.close();
-    await all.close();
-    expect((await processes()).length).toBe(before);
-    await expect(call(tools, 'a_one', {})).rejects.toThrow(/being stopped/);
-  });
+  test(
+    'stopped, it offers nothing, takes no calls and leaves no process',
+    verifies('MC-09', 'GW-10', 'GW-19', 'GW-26'),
+    async () => {
+      const before = (await processes()).length;
+      const all = servers({ a: small('one') });
+      const { tools } = await all.catalog();
+      await call(tools, 'a_one', {});
+      // The server, and what ends it when this process is killed.
+      expect((await processes()).length).toBe(before + 2);
+      const closing = all.close();
+      // No longer offered while it is being closed.
+      expect((await all.catalog()).tools).toEqual([]);
+      await closing;
+      await all.close();
+      expect((await processes()).length).toBe(before);
+      await expect(call(tools, 'a_one', {})).rejects.toThrow(/being stopped/);
+    },
+  );
 
   test(
     'stopped or reset while it is being listed, a server that ignores everything is gone all the same',

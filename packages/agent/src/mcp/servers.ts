@@ -74,6 +74,7 @@ const INHERITED = [
   'SHELL',
   'TERM',
 ];
+const NONE: McpCatalog = { version: '', tools: [] };
 const CHECK_MS = 60_000;
 const LISTING_CLOSE_MS = 5_000;
 
@@ -118,7 +119,8 @@ export class McpServers {
 
   /** The tools that there are now. Waits a bounded time for servers that have not answered yet. */
   async catalog(signal?: AbortSignal): Promise<McpCatalog> {
-    if (this.#stop.signal.aborted) return this.#catalog;
+    // Nothing is offered from the moment on in which the sessions close (GW-19).
+    if (this.#stop.signal.aborted) return NONE;
     await this.#refresh();
     const late = new AbortController();
     const open = [...this.#known.values()].filter((known) => known.state === 'connecting');

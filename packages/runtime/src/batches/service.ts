@@ -125,10 +125,13 @@ export class LocalBatchService implements BatchService {
   /** See `BatchWorker.stop`. Idempotent. */
   async stop(bounds: { readonly drainMs: number; readonly hardMs: number }): Promise<readonly string[]> {
     this.#accepting = false;
-    const left = (await this.#worker?.stop(bounds)) ?? [];
-    const little = Math.min(1_000, bounds.hardMs);
-    await Promise.all([this.#reporter?.stop(little), this.#sweeper?.stop(little)]);
-    return left;
+    try {
+      return (await this.#worker?.stop(bounds)) ?? [];
+    } finally {
+      // Also when the worker could not be stopped (GW-19).
+      const little = Math.min(1_000, bounds.hardMs);
+      await Promise.all([this.#reporter?.stop(little), this.#sweeper?.stop(little)]);
+    }
   }
 
   async submit(input: SubmitBatch): ReturnType<BatchService['submit']> {
