@@ -37,7 +37,7 @@ export { type FactInput, Memory, type MemoryImport, type MemoryOwner } from './m
 export { DEFAULT_MEMORY, MAX_FACT, type MemorySettings } from './memory/settings.ts';
 export { DEFAULT_CIRCUIT_BREAKER } from './middleware/circuit-breaker.ts';
 export type { FormField, HumanInputRequest } from './middleware/clarification-form.ts';
-export { SAFETY_DETECTORS } from './middleware/finish-reason.ts';
+export { SAFETY_DETECTORS, type SafetyDetector } from './middleware/finish-reason.ts';
 export { DEFAULT_LLM_CALL, ERROR_FALLBACK, type LlmCallSettings } from './middleware/llm-errors.ts';
 export { DEFAULT_LOOP_DETECTION, type LoopDetectionSettings } from './middleware/loop-detection.ts';
 export { checkOrder, ORDER_RULES, type OrderRule } from './middleware/order.ts';
@@ -106,6 +106,7 @@ export { type SubagentOptions, Subagents } from './subagents/subagents.ts';
 export { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from './tools/core-tools.ts';
 export { defineTool, failed, type ToolContext, type ToolDefinition } from './tools/define.ts';
 export { hiddenForms, masked } from './tools/text.ts';
+export { type OwnTool, type OwnToolContext, ownTool } from './tools/own-tool.ts';
 export { TOOL_META, type ToolMeta } from './tools/tool-meta.ts';
 export {
   DEFAULT_WEB_TOOLS,

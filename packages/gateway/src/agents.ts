@@ -18,6 +18,7 @@ import { createCustomAgents } from './custom-agents.ts';
 import { createExtensions } from './extensions.ts';
 import { createGeneration, type Generation } from './generation.ts';
 import { createMemory } from './memory.ts';
+import { ownMemory } from './own-parts.ts';
 import type { Resources } from './resources.ts';
 
 /**
@@ -79,6 +80,7 @@ export async function createAgents(parts: {
     ask: () => now.learn ?? null,
     modelName: () => now.settings.memory.model ?? now.names?.[0] ?? null,
     surroundings,
+    own: await ownMemory(parts.settings, surroundings),
   });
   const { memory } = remembered;
   const custom = createCustomAgents({
@@ -98,7 +100,8 @@ export async function createAgents(parts: {
     skillSecrets,
     mcp,
     profiles: custom.profiles,
-    memory,
+    memory: remembered.source,
+    builtInMemory: memory,
     subagents,
     batches: () => batches,
     secrets,

@@ -12,6 +12,8 @@ import {
   type LeadAgent,
   type LeadAgentOptions,
   type Memory,
+  type MemoryCapture,
+  type MemorySource,
   type ModelEntry,
   type ModelInfo,
   type ModelRegistry,
@@ -30,6 +32,7 @@ import type { Variables } from './config/substitute.ts';
 import { type Conversation, createConversation } from './conversation.ts';
 import type { ModelView } from './http/parts.ts';
 import { ownModels } from './own-models.ts';
+import { ownPolicies, ownTools } from './own-parts.ts';
 import { outputLimits } from './sandbox-settings.ts';
 
 /** What lives as long as the process, whatever the configuration says: it has work, sessions, queues or files of its own. */
@@ -38,7 +41,10 @@ export interface LastingParts extends Pick<LeadAgentOptions, 'skills' | 'skillSe
   readonly sandboxes: SandboxProvider;
   readonly leases: SandboxLeases;
   readonly documents: Documents;
-  readonly memory: Memory | null;
+  /** What agents are told of the user, and where conversations are noted; null = nothing is. */
+  readonly memory: (MemorySource & MemoryCapture) | null;
+  /** Ours, which agents may have tools for; null = there is another one, or none. */
+  readonly builtInMemory: Memory | null;
   /** The sub-agents of the process under the configuration of now. */
   readonly subagents: Subagents;
   readonly batches: () => BatchService | null;
@@ -72,8 +78,9 @@ export async function createGeneration(
   variables: Variables,
   parts: LastingParts,
 ): Promise<Generation> {
-  const { surroundings, sandboxes, leases, memory, documents, skills, mcp, profiles } = parts;
+  const { surroundings, sandboxes, leases, documents, skills, mcp, profiles } = parts;
   const { clock, logger } = surroundings;
+  const memory = settings.memory.settings.enabled ? parts.memory : null;
   const models = createModelRegistry({
     entries: settings.models.map(entryOf),
     environment: variables,
@@ -86,28 +93,35 @@ export async function createGeneration(
   const views = models.list().map(viewOf);
   for (const warning of settings.tools.warnings) logger.warn(warning);
   const subagents = parts.subagents.under(settings.subagents);
+  const { guardrail, detectors } = await ownPolicies(settings);
+  const base = settings.agent.safeguards;
   const safeguards: SafeguardSettings = {
-    ...settings.agent.safeguards,
+    ...base,
+    ...(guardrail === null ? {} : { guardrails: { ...base.guardrails, provider: guardrail } }),
+    safetyFinish: { ...base.safetyFinish, own: detectors },
     summarization: {
       ...settings.agent.safeguards.summarization,
       model: await quickModel(models, settings.agent.summaryModel),
     },
   };
-  if (settings.memory.mode === 'tool' && (memory === null || !remembersByTools(settings)))
+  if (settings.memory.mode === 'tool' && (parts.builtInMemory === null || !remembersByTools(settings)))
     logger.warn(
       'memory.mode is tool, but nothing is remembered (memory.enabled or manager_class): there are no memory tools',
     );
   const { sandbox } = settings;
   const agent = createLeadAgent({
     models,
-    tools: webTools({ settings: settings.tools.web, documents, environment: variables, logger }),
+    tools: [
+      ...(await ownTools(settings, { secrets: parts.secrets, logger })),
+      ...webTools({ settings: settings.tools.web, documents, environment: variables, logger }),
+    ],
     ...(mcp === undefined ? {} : { mcp }),
     toolSearch: { enabled: settings.toolSearch },
     ...(skills === undefined ? {} : { skills }),
     ...(parts.skillSecrets === undefined ? {} : { skillSecrets: parts.skillSecrets }),
     subagents,
     ...(memory === null ? {} : { memory, capture: memory }),
-    ...(memory !== null && remembersByTools(settings) ? { memoryTools: memory } : {}),
+    ...(parts.builtInMemory !== null && remembersByTools(settings) ? { memoryTools: parts.builtInMemory } : {}),
     ...(profiles === undefined ? {} : { profiles }),
     toolGroups: settings.tools.groups,
     ...(settings.batches.enabled ? { batches: parts.batches } : {}),
@@ -164,7 +178,7 @@ async function judgeOf(models: ModelRegistry, name: string | null, purpose: stri
 const remembersByTools = ({ memory }: Settings): boolean => memory.mode === 'tool' && memory.settings.enabled;
 
 /** Notes what a compaction on request takes out of a conversation. */
-function leaving(memory: Memory | null): Pick<SummarizationSettings, 'beforeCompaction'> {
+function leaving(memory: MemoryCapture | null): Pick<SummarizationSettings, 'beforeCompaction'> {
   if (memory === null) return {};
   const { agentName } = DEFAULT_LEAD_AGENT_SETTINGS;
   return { beforeCompaction: (input) => memory.capture({ agentName, ...input, leaving: true }) };

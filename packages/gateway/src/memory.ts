@@ -1,4 +1,11 @@
-import { type AskModel, DEFAULT_LEAD_AGENT_SETTINGS, Learner, Memory } from '@reindeer/agent';
+import {
+  type AskModel,
+  DEFAULT_LEAD_AGENT_SETTINGS,
+  Learner,
+  Memory,
+  type MemoryCapture,
+  type MemorySource,
+} from '@reindeer/agent';
 import { type MemoryStore, ReindeerError, type Surroundings } from '@reindeer/protocol';
 import type { MemoryConfiguration } from './config/memory.ts';
 import { memoryRoutes } from './http/memory.ts';
@@ -6,8 +13,10 @@ import type { Api } from './http/route.ts';
 import type { FlushingMemory } from './life/memory-step.ts';
 
 export interface MemoryService {
-  /** null = the manager is `noop`: nothing is remembered. */
+  /** null = the manager is `noop`, or one of the operator's own: here nothing is remembered. */
   readonly memory: Memory | null;
+  /** What agents are told, and where conversations are noted; null = nothing is. */
+  readonly source: (MemorySource & MemoryCapture) | null;
   /** null = nothing learns. */
   readonly learner: FlushingMemory | null;
   readonly modules: readonly ((api: Api) => void)[];
@@ -24,10 +33,12 @@ export function createMemory(parts: {
   readonly ask: () => AskModel | null;
   readonly modelName: () => string | null;
   readonly surroundings: Surroundings;
+  /** A memory of the operator's own. */
+  readonly own?: (MemorySource & MemoryCapture) | null;
 }): MemoryService {
   const { store, configuration, ask, modelName, surroundings } = parts;
   const memory =
-    configuration().manager === 'noop'
+    configuration().manager !== 'deermem'
       ? null
       : new Memory({
           store,
@@ -58,6 +69,7 @@ export function createMemory(parts: {
         });
   return {
     memory,
+    source: memory ?? parts.own ?? null,
     learner,
     modules: [
       (api) =>

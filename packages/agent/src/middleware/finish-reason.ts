@@ -54,6 +54,8 @@ export interface SafetyFinishSettings {
   readonly enabled: boolean;
   /** Names of detectors; null = all built-in ones. */
   readonly detectors: readonly string[] | null;
+  /** Of the operator's own, beside those. */
+  readonly own?: readonly SafetyDetector[];
 }
 
 export const DEFAULT_SAFETY_FINISH: SafetyFinishSettings = { enabled: true, detectors: null };
@@ -70,7 +72,10 @@ export function safetyFinishMiddleware(
   logger: Logger,
   detectors: readonly SafetyDetector[] = SAFETY_DETECTORS,
 ): Middleware {
-  const active = detectors.filter(({ name }) => settings.detectors === null || settings.detectors.includes(name));
+  const active = [
+    ...detectors.filter(({ name }) => settings.detectors === null || settings.detectors.includes(name)),
+    ...(settings.own ?? []),
+  ];
   return defineMiddleware({
     name: SAFETY_FINISH,
     afterModel(state, runtime) {

@@ -7,6 +7,7 @@ import { loadConfig } from '../config/load.ts';
 import { DEMO_USE } from '../config/models.ts';
 import { resolveSettings, type Settings } from '../config/settings.ts';
 import type { Variables } from '../config/substitute.ts';
+import { ownSandboxes } from '../own-parts.ts';
 import { resourcesOf } from '../resources.ts';
 import { containerSettings, sandboxSettings } from '../sandbox-settings.ts';
 import type { Command } from './arguments.ts';
@@ -204,13 +205,15 @@ async function sandboxFindings(settings: Settings, environment: Variables): Prom
     const parts = { home: settings.home, surroundings, environment };
     // Containers are only asked about: nothing is adopted, and what others run is not stopped.
     const provider =
-      settings.sandbox.provider === 'container'
-        ? await createContainerProvider({
-            ...parts,
-            settings: containerSettings(settings),
-            ownership: new MemoryOwnershipStore({ ownerId: 'doctor', clock: surroundings.clock, ttlMs: 1_000 }),
-          })
-        : await createSandboxProvider({ ...parts, settings: sandboxSettings(settings) });
+      settings.sandbox.provider === 'own'
+        ? await ownSandboxes(settings, surroundings)
+        : settings.sandbox.provider === 'container'
+          ? await createContainerProvider({
+              ...parts,
+              settings: containerSettings(settings),
+              ownership: new MemoryOwnershipStore({ ownerId: 'doctor', clock: surroundings.clock, ttlMs: 1_000 }),
+            })
+          : await createSandboxProvider({ ...parts, settings: sandboxSettings(settings) });
     const report = provider.report();
     await provider.shutdown();
     if (!report.canExecute)

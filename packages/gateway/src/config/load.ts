@@ -4,6 +4,7 @@ import { parseEnv } from 'node:util';
 import { ReindeerError } from '@reindeer/protocol';
 import { z } from 'zod';
 import { didYouMean } from '../nearest.ts';
+import { isOwnModule } from './class-path.ts';
 import { type ParsedYaml, readYaml } from './read-yaml.ts';
 import {
   CONFIG_VERSION,
@@ -145,6 +146,9 @@ function warnAboutKeys(
       return;
     }
     if (!(inner instanceof z.ZodObject) || typeof value !== 'object' || value === null) return;
+    // The other keys are for the module that it names.
+    const { use, manager_class: manager } = value as { use?: unknown; manager_class?: unknown };
+    if ([use, manager].some((name) => typeof name === 'string' && isOwnModule(name))) return;
     const names =
       path.length === 0 ? known : [...Object.keys(inner.shape), ...(KEYS_WITHOUT_EFFECT[String(path[0])] ?? [])];
     for (const [key, item] of Object.entries(value)) {

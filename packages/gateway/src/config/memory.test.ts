@@ -7,6 +7,7 @@ describe('memory settings', () => {
   test('defaults; keys of backend_config; keys of older files where that says nothing', verifies('MEM-1'), () => {
     expect(memoryOf()).toEqual({
       manager: 'deermem',
+      module: null,
       mode: 'middleware',
       model: null,
       flushMs: 30_000,

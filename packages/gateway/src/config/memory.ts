@@ -1,13 +1,16 @@
 import { DEFAULT_MEMORY, type MemorySettings } from '@reindeer/agent';
 import { ReindeerError } from '@reindeer/protocol';
 import { didYouMean } from '../nearest.ts';
+import { isOwnModule } from './class-path.ts';
 import type { ConfigFile } from './schema.ts';
 
 export interface MemoryConfiguration {
   readonly settings: MemorySettings;
   /** Name of the model that learns; null = the first one. */
   readonly model: string | null;
-  readonly manager: 'deermem' | 'noop';
+  readonly manager: 'deermem' | 'noop' | 'own';
+  /** Of a memory of the operator's own: its module and what it gets; null = one of ours. */
+  readonly module: { readonly use: string; readonly config: Readonly<Record<string, unknown>> } | null;
   /** Who remembers: a model that reads conversations afterwards, or the agent itself, by tools. */
   readonly mode: 'middleware' | 'tool';
   /** Milliseconds that what is being learned gets at a stop. */
@@ -28,10 +31,11 @@ const MANAGERS = ['deermem', 'noop'] as const;
  */
 export function memoryOf(section: Section = {}): MemoryConfiguration {
   const asked = section.manager_class ?? 'deermem';
+  const own = isOwnModule(asked);
   const word = asked.split(/[.:]/).at(-1)?.toLowerCase() ?? '';
-  const manager = MANAGERS.find(
-    (name) => word === name || word === `${name}manager` || word === `${name}memorymanager`,
-  );
+  const manager = own
+    ? ('own' as const)
+    : MANAGERS.find((name) => word === name || word === `${name}manager` || word === `${name}memorymanager`);
   if (manager === undefined)
     throw new ReindeerError(
       'configuration',
@@ -43,6 +47,7 @@ export function memoryOf(section: Section = {}): MemoryConfiguration {
   const { staleness, consolidation } = DEFAULT_MEMORY;
   return {
     manager,
+    module: own ? { use: asked, config: section.backend_config ?? {} } : null,
     mode: section.mode ?? 'middleware',
     model: given.model ?? given.model_name ?? null,
     flushMs: (section.shutdown_flush_timeout_seconds ?? 30) * 1000,

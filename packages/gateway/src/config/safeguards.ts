@@ -9,6 +9,7 @@ import {
 } from '@reindeer/agent';
 import { ReindeerError } from '@reindeer/protocol';
 import { didYouMean } from '../nearest.ts';
+import { isOwnModule } from './class-path.ts';
 import type { ConfigFile } from './schema.ts';
 
 /** What the file says of the agent's safe-guards, with defaults; models are named and not made yet. */
@@ -18,6 +19,10 @@ export interface AgentSettings {
   /** Writes summaries; null = the model of the run. */
   readonly summaryModel: string | null;
   readonly approvalExpiryMs: number | null;
+  /** A guardrail of the operator's own; null = none. */
+  readonly guardrailModule: { readonly use: string; readonly config: Readonly<Record<string, unknown>> } | null;
+  /** Safety detectors of the operator's own. */
+  readonly detectorModules: readonly string[];
   readonly suggestions: { readonly enabled: boolean; readonly most: number; readonly model: string | null };
 }
 
@@ -100,11 +105,13 @@ export function agentSettingsOf(config: ConfigFile): AgentSettings {
       },
       safetyFinish: {
         enabled: safety.enabled ?? safetyFinish.enabled,
-        detectors: safety.detectors ?? null,
+        detectors: safety.detectors?.filter((name) => !isOwnModule(name)) ?? null,
       },
       readBeforeWrite: config.read_before_write?.enabled ?? true,
       guardrails: guardrailsOf(config.guardrails),
     },
+    guardrailModule: guardrailModuleOf(config.guardrails),
+    detectorModules: (safety.detectors ?? []).filter(isOwnModule),
     summaryModel: summary.model_name ?? null,
     approvalExpiryMs: expiry === null ? null : expiry * 1000,
     suggestions: {
@@ -118,6 +125,12 @@ export function agentSettingsOf(config: ConfigFile): AgentSettings {
 const listOf = <T>(value: T | readonly T[]): readonly T[] =>
   Array.isArray(value) ? (value as readonly T[]) : [value as T];
 
+function guardrailModuleOf(section: ConfigFile['guardrails']): AgentSettings['guardrailModule'] {
+  const { provider } = section ?? {};
+  if (section?.enabled !== true || provider == null || !isOwnModule(provider.use)) return null;
+  return { use: provider.use, config: provider.config ?? {} };
+}
+
 function guardrailsOf(section: ConfigFile['guardrails']): SafeguardSettings['guardrails'] {
   const failClosed = section?.fail_closed ?? true;
   const passport = section?.passport ?? null;
@@ -128,6 +141,7 @@ function guardrailsOf(section: ConfigFile['guardrails']): SafeguardSettings['gua
       'configuration',
       'guardrails.enabled is true, but guardrails.provider is missing. Set provider.use to allowlist, or enabled to false.',
     );
+  if (isOwnModule(provider.use)) return { provider: null, failClosed, passport };
   const last = provider.use.split(/[:./]/).at(-1) ?? '';
   if (!ALLOWLIST.includes(provider.use) && !ALLOWLIST.includes(last))
     throw new ReindeerError(

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { isOwnModule } from './class-path.ts';
 
 /**
  * `config.yaml`. Keys are the reference's, so that an operator can carry a file over; `server` and `runs` are ours. Everything
@@ -82,6 +83,8 @@ const frequency = section({
   hard_limit: count('calls', 1, 100_000),
 }).refine(({ warn, hard_limit }) => hard_limit >= warn, { error: 'hard_limit must not be lower than warn' });
 
+const DETECTORS: readonly string[] = ['openai', 'anthropic', 'gemini'];
+
 /** What keeps long work alive; each key is the reference's. */
 const safeguardSections = {
   tool_output: section({
@@ -146,7 +149,12 @@ const safeguardSections = {
   safety_finish_reason: section({
     enabled: yes.optional(),
     detectors: z
-      .array(oneOf(['openai', 'anthropic', 'gemini']))
+      .array(
+        text.refine(
+          (name) => DETECTORS.includes(name) || isOwnModule(name),
+          `must be one of: ${DETECTORS.join(', ')}, or ./module.mjs:export of your own`,
+        ),
+      )
       .min(1, 'must name at least one')
       .nullish(),
   }).optional(),

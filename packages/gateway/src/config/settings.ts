@@ -7,6 +7,7 @@ import { type OwnershipSettings, resolveOwnership } from '@reindeer/sandbox';
 import { isLoopbackName } from '../http/guards.ts';
 import { didYouMean } from '../nearest.ts';
 import { batchesOf } from './batches.ts';
+import { isOwnModule } from './class-path.ts';
 import { checkInstances } from './instances.ts';
 import type { LoadedConfig } from './load.ts';
 import { type MemoryConfiguration, memoryOf } from './memory.ts';
@@ -101,7 +102,8 @@ export interface Settings {
   };
 }
 
-export type SandboxProviderName = (typeof SANDBOX_PROVIDERS)[number];
+/** `own` = of the operator's own, as `sandbox.use` names it. */
+export type SandboxProviderName = (typeof SANDBOX_PROVIDERS)[number] | 'own';
 const SANDBOX_PROVIDERS = ['bubblewrap', 'container', 'local'] as const;
 
 export interface CommandLineSettings {
@@ -234,6 +236,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
 
 function providerOf(use: string | undefined): SandboxProviderName {
   if (use === undefined) return 'bubblewrap';
+  if (isOwnModule(use)) return 'own';
   const found = SANDBOX_PROVIDERS.find((name) => name === use) ?? PROVIDER_CLASSES[use.split(':')[1] ?? ''];
   if (found === undefined)
     throw new ReindeerError(
@@ -245,6 +248,7 @@ function providerOf(use: string | undefined): SandboxProviderName {
 
 /** Which networks each provider can give to its commands. */
 function checkNetwork(provider: SandboxProviderName, network: 'none' | 'host' | 'bridge' = 'none'): void {
+  if (provider === 'own') return;
   if (provider === 'container' && network === 'host')
     throw new ReindeerError(
       'configuration',
@@ -259,8 +263,11 @@ function checkNetwork(provider: SandboxProviderName, network: 'none' | 'host' | 
 
 function ownershipOf({ config, variables }: LoadedConfig, provider: SandboxProviderName): OwnershipSettings {
   const sharedDatabase = config.database?.backend === 'postgres';
+  const given = config.sandbox?.ownership ?? undefined;
+  // The operator's own answers for itself.
+  const own = given?.type !== undefined && isOwnModule(given.type);
   const ownership = resolveOwnership({
-    ownership: config.sandbox?.ownership ?? undefined,
+    ownership: own ? { ...given, type: 'memory' } : given,
     streamBridge:
       config.stream_bridge == null
         ? undefined
@@ -268,7 +275,7 @@ function ownershipOf({ config, variables }: LoadedConfig, provider: SandboxProvi
     sharedDatabase,
     environment: variables,
   });
-  if (provider === 'container' && sharedDatabase && ownership.type === 'memory')
+  if (provider === 'container' && sharedDatabase && ownership.type === 'memory' && !own)
     throw new ReindeerError(
       'configuration',
       'sandbox.ownership.type is memory, but instances share the database: each would take the containers of the others for orphans and ' +

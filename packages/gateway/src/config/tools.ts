@@ -1,16 +1,45 @@
 import { DEFAULT_WEB_TOOLS, WEB_PROVIDERS, WEB_TOOLS, type WebToolName, type WebToolSettings } from '@reindeer/agent';
 import { ReindeerError } from '@reindeer/protocol';
 import { didYouMean } from '../nearest.ts';
+import { isOwnModule } from './class-path.ts';
 import type { ConfigFile } from './schema.ts';
 
 export interface ToolSettings {
   /** The sandbox tools to offer; null = all of them. */
   readonly sandbox: readonly string[] | null;
   readonly web: readonly WebToolSettings[];
+  /** Tools from modules of the operator's own (TOOL-18). */
+  readonly own: readonly OwnToolEntry[];
   /** Which group each configured tool is in: agents can be kept to groups. */
   readonly groups: ReadonlyMap<string, string>;
   readonly warnings: readonly string[];
 }
+
+export interface OwnToolEntry {
+  readonly name: string;
+  /** `path:export`. */
+  readonly use: string;
+  /** All other keys of the entry. */
+  readonly options: Readonly<Record<string, unknown>>;
+}
+
+/** Names that no other tool may take: policies, audits and the page know what they mean. */
+const RESERVED: readonly string[] = [
+  'present_files',
+  'ask_clarification',
+  'view_image',
+  'list_uploaded_files',
+  'write_todos',
+  'task',
+  'batch_task',
+  'batch_status',
+  'batch_wait',
+  'cancel_batch',
+  'tool_search',
+  'setup_agent',
+  'update_agent',
+];
+const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
 /** Tools on the sandbox that an operator may leave out. `present_files` and `ask_clarification` are always there. */
 export const SANDBOX_TOOLS: readonly string[] = [
@@ -37,21 +66,37 @@ export const CARRIED_OVER: Readonly<Record<string, string>> = {
  * @throws ReindeerError `configuration` for a web provider that is not known
  */
 export function toolsOf(config: ConfigFile): ToolSettings {
-  if (config.tools == null) return { sandbox: null, web: DEFAULT_WEB_TOOLS, groups: new Map(), warnings: [] };
+  if (config.tools == null) return { sandbox: null, web: DEFAULT_WEB_TOOLS, own: [], groups: new Map(), warnings: [] };
   const sandbox = new Set<string>();
   const web: WebToolSettings[] = [];
+  const own: OwnToolEntry[] = [];
   const groups = new Map<string, string>();
   const warnings: string[] = [];
   for (const { name, group, use, ...options } of config.tools) {
     if (group != null) groups.set(name, group);
-    if (SANDBOX_TOOLS.includes(name)) sandbox.add(name);
+    if (use != null && isOwnModule(use)) own.push({ name: ownName(name, own), use, options });
+    else if (SANDBOX_TOOLS.includes(name)) sandbox.add(name);
     else if (isWebTool(name)) web.push({ tool: name, provider: providerOf(name, use), options });
     else
       warnings.push(
         `tools: there is no tool "${name}" in this version.${didYouMean(name, [...SANDBOX_TOOLS, ...WEB_TOOLS])} It is left out.`,
       );
   }
-  return { sandbox: [...sandbox], web, groups, warnings };
+  const names = new Set(own.map(({ name }) => name));
+  // One of the same name as a web tool stands for it.
+  return { sandbox: [...sandbox], web: web.filter(({ tool }) => !names.has(tool)), own, groups, warnings };
+}
+
+function ownName(name: string, before: readonly OwnToolEntry[]): string {
+  const wrong = [...SANDBOX_TOOLS, ...RESERVED].includes(name)
+    ? 'is the name of a tool of Reindeer. Give yours another one'
+    : before.some((entry) => entry.name === name)
+      ? 'stands there twice. Names must differ'
+      : NAME.test(name)
+        ? null
+        : 'may only have letters, digits, _ and -, at most 64';
+  if (wrong === null) return name;
+  throw new ReindeerError('configuration', `tools: "${name.slice(0, 80)}" ${wrong}.`);
 }
 
 const isWebTool = (name: string): name is WebToolName => WEB_TOOLS.includes(name as WebToolName);

@@ -40,7 +40,7 @@ export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
     if (parts.memory === null)
       throw new ReindeerError(
         'not_implemented',
-        'This server remembers nothing: memory.manager_class is noop. Its operator can change that in config.yaml.',
+        'This server remembers nothing that can be shown: memory.manager_class is noop, or a memory of its operator’s own. That can be changed in config.yaml.',
       );
     return parts.memory;
   };

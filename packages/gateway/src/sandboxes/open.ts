@@ -13,6 +13,7 @@ import {
 } from '@reindeer/sandbox';
 import type { Settings } from '../config/settings.ts';
 import type { Variables } from '../config/substitute.ts';
+import { ownOwnership, ownSandboxes } from '../own-parts.ts';
 import { containerSettings, sandboxLifecycleSettings, sandboxSettings } from '../sandbox-settings.ts';
 
 /** The provider of this process. */
@@ -46,6 +47,10 @@ const ADOPTION_MS = 10_000;
  */
 export async function openSandboxes(parts: OpenSandboxes): Promise<OpenedSandboxes> {
   const { settings, surroundings, variables, containers = createContainerProvider } = parts;
+  if (settings.sandbox.provider === 'own') {
+    const provider = await ownSandboxes(settings, surroundings);
+    return { provider, lifecycle: null, ownerId: null, shutdown: () => provider.shutdown(), prepare: () => () => {} };
+  }
   if (settings.sandbox.provider !== 'container') {
     const changes = new Changes<SandboxSettings>();
     const provider = await createSandboxProvider({
@@ -122,6 +127,8 @@ class Changes<T> {
 /** The store of `sandbox.ownership`, under a new name of this process. @throws ReindeerError `configuration` */
 async function openOwnership(settings: Settings, surroundings: Surroundings): Promise<OwnershipStore> {
   const { sandboxOwnership, postgres } = settings;
+  const own = await ownOwnership(settings, surroundings);
+  if (own !== null) return own;
   if (sandboxOwnership.type !== 'postgres' || postgres === null)
     return openOwnershipStore(sandboxOwnership, surroundings);
   return openPostgresOwnership({
