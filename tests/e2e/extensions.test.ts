@@ -241,7 +241,10 @@ describe('skills and MCP servers in a running server', () => {
       expect(stored).not.toContain('broken');
       expect((await api('PATCH', '/mcp/config', { server_name: 'all', enabled: false })).status).toBe(200);
       expect(await ask('call:all_echo {"message": "gone"}')).toMatch(/not a valid tool/);
-      await api('PATCH', '/mcp/config', { server_name: 'all', enabled: true });
+      // It is being discovered when the answer comes, without a run.
+      expect((await api('PATCH', '/mcp/config', { server_name: 'all', enabled: true })).body).toMatchObject({
+        status: [{ name: 'all', state: expect.stringMatching(/connecting|ready/) }],
+      });
       expect(await ask('call:all_echo {"message": "back"}')).toBe('It said: Echo: back');
       expect((await api('PATCH', '/mcp/config', { server_name: 'none', enabled: true })).status).toBe(404);
       expect((await api('POST', '/mcp/cache/reset')).status).toBe(200);

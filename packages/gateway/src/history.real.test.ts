@@ -339,6 +339,32 @@ describe('messages of a thread', () => {
     },
   );
 
+  test(
+    'a turn that was answered again is answered again and changed from the same state',
+    verifies('API-10'),
+    async () => {
+      const thread = await newThread();
+      await say(thread, 'one');
+      await say(thread, 'two');
+      const replay = async (how: string, body: object): Promise<void> => {
+        const { input, checkpoint, metadata } = (await call('POST', `/threads/${thread}/runs/${how}/prepare`, body))
+          .body;
+        expect((await run(thread, { input, checkpoint, metadata })).status).toBe('success');
+      };
+      for (const text of ['three', 'four']) {
+        await replay('regenerate', { message_id: (await messagesOf(thread)).at(-1)?.id });
+        const question = (await messagesOf(thread)).findLast(({ type }) => type === 'human');
+        await replay('edit-regenerate', { human_message_id: question?.id, replacement_text: text });
+        expect((await messagesOf(thread)).map(({ content }) => content)).toEqual([
+          'one',
+          'Answer to: one',
+          text,
+          `Answer to: ${text}`,
+        ]);
+      }
+    },
+  );
+
   test('a branch has the messages up to its turn, and files of its own', verifies('API-10'), async () => {
     const thread = await newThread();
     await say(thread, 'one');

@@ -117,6 +117,11 @@ export class McpServers {
     this.#sweeping ??= this.#sweep();
   }
 
+  /** Looks at the configuration now: what is new is being discovered when this resolves, what is gone is forgotten. */
+  async refresh(): Promise<void> {
+    if (!this.#stop.signal.aborted) await this.#refresh();
+  }
+
   /** The tools that there are now. Waits a bounded time for servers that have not answered yet. */
   async catalog(signal?: AbortSignal): Promise<McpCatalog> {
     // Nothing is offered from the moment on in which the sessions close (GW-19).

@@ -19,10 +19,14 @@ export interface McpParts {
 
 /** Reading and changing MCP servers, for whoever may use the API (MCP-10). */
 export function mcpRoutes(api: Api, { extensions, servers: running, variables }: McpParts): void {
-  const shown = async (): Promise<JsonObject> => ({
-    mcp_servers: maskServers((await extensions.raw())[SECTION]),
-    status: running.status().map(({ name, state, tools, reason }) => ({ name, state, tools: [...tools], reason })),
-  });
+  const shown = async (): Promise<JsonObject> => {
+    // Whoever has just changed a server wants to know whether it works, and not at the next run only.
+    await running.refresh();
+    return {
+      mcp_servers: maskServers((await extensions.raw())[SECTION]),
+      status: running.status().map(({ name, state, tools, reason }) => ({ name, state, tools: [...tools], reason })),
+    };
+  };
   const isSame = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
 
   route(

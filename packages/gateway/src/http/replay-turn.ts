@@ -51,7 +51,9 @@ export async function turnOf(parts: HttpParts, thread: Thread, messageId: string
   const own = await traces(parts, thread, origin.runId);
   const end = origin === run ? own : await traces(parts, thread, run.runId);
   // Without a state before the run there is its own input, from which the first step went.
-  const checkpointId = origin.checkpointBefore === '' ? own.inputCheckpointId : origin.checkpointBefore;
+  // A run that was itself begun anew went from the state that it named, and not from the newest one of then.
+  const before = origin.request.checkpointId ?? origin.checkpointBefore;
+  const checkpointId = before === '' ? own.inputCheckpointId : before;
   if (checkpointId === null || (await parts.threads.state({ ...thread, checkpointId, subgraphs: false })) === null)
     throw gone('the state of before it is not kept any more');
   return {

@@ -1,4 +1,5 @@
 import { createContext, useContext, useSyncExternalStore } from 'react';
+import type { Api } from '../api/api.ts';
 import type { Rest } from '../api/rest.ts';
 import type { ChatController } from './controller.ts';
 import type { ChatState } from './state.ts';
@@ -6,6 +7,7 @@ import type { TurnFacts } from './turn-facts.ts';
 
 /** What the cards of a chat need beside their own call. */
 export interface ChatParts {
+  readonly api: Api;
   readonly rest: Rest;
   readonly controller: ChatController;
   readonly facts: TurnFacts;

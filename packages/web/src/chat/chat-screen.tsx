@@ -4,6 +4,7 @@ import type { AppParts } from '../app.tsx';
 import { FileViewer } from '../files/viewer.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { Page, usePage } from '../parts/page-context.tsx';
+import { ChatTools } from './chat-tools.tsx';
 import { ChatView } from './chat-view.tsx';
 import { ChatController } from './controller.ts';
 import { useOptions } from './options.ts';
@@ -82,6 +83,7 @@ export function ChatScreen(props: ChatScreenProps) {
           {agent === null ? null : (
             <span className="badge">{say(props.bootstrap ? 'agents.making' : 'agents.with', { name: agent })}</span>
           )}
+          <ChatTools api={parts.api} controller={controller} />
         </header>
         <div className="banners" role="status">
           {props.reached ? null : <p className="banner warn">{say('banner.offline')}</p>}

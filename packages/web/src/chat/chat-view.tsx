@@ -50,7 +50,7 @@ export function ChatView({ api, controller, storage, options, onTitle, onAgent, 
   );
   const isNew = turns.length === 0 && !state.loading && state.loadError === null;
   const parts = useMemo(
-    () => ({ rest: api.rest, controller, facts: new TurnFacts(api.rest, controller.threadId) }),
+    () => ({ api, rest: api.rest, controller, facts: new TurnFacts(api.rest, controller.threadId) }),
     [api, controller],
   );
   return (
@@ -64,7 +64,13 @@ export function ChatView({ api, controller, storage, options, onTitle, onAgent, 
               <p className="note">{say('chat.summarised', { count: state.summarised })}</p>
             ) : null}
             {turns.map((turn) => (
-              <TurnView key={turn.id} turn={turn} busy={state.run !== null} onAnswer={onAnswer} />
+              <TurnView
+                key={turn.id}
+                turn={turn}
+                busy={state.run !== null}
+                newest={turn === turns.findLast((other) => other.kind === turn.kind)}
+                onAnswer={onAnswer}
+              />
             ))}
             {state.interrupts.length > 0 && state.run === null ? (
               <ApprovalCard

@@ -5,7 +5,7 @@ import { type Decision, resumeValue } from './interrupts.ts';
 import type { FileReference } from './message.ts';
 import { type Question, replyMessage } from './question.ts';
 import { type ChatEvent, type ChatState, type EndedRun, emptyChat, reduceChat, retryPlan } from './state.ts';
-import { type Dictionary, isDictionary, textOr } from './wire.ts';
+import { type Dictionary, isDictionary, isWireMessage, listOf, textOr } from './wire.ts';
 
 export interface ControllerParts {
   readonly api: Api;
@@ -132,6 +132,33 @@ export class ChatController {
 
   resume(answers: readonly (readonly Decision[] | string)[]): Promise<boolean> {
     return this.#start(null, { input: null, resume: resumeValue(this.#state.interrupts, answers) });
+  }
+
+  /** Has an answer made once more, from the state of before it. */
+  regenerate(messageId: string): Promise<boolean> {
+    return this.#replay('regenerate', messageId, { message_id: messageId });
+  }
+
+  /** Puts other words in the place of a message of the user, and has them answered. */
+  edit(messageId: string, text: string): Promise<boolean> {
+    return this.#replay('edit-regenerate', messageId, { human_message_id: messageId, replacement_text: text });
+  }
+
+  async #replay(how: string, messageId: string, body: Dictionary): Promise<boolean> {
+    if (this.#state.run !== null) return false;
+    const path = `/threads/${encodeURIComponent(this.threadId)}/runs/${how}/prepare`;
+    const prepared = await this.#parts.api.rest.send('POST', path, body);
+    if (!isDictionary(prepared) || !isDictionary(prepared.input)) return false;
+    const [message] = listOf(prepared.input.messages);
+    this.#apply({ kind: 'rewound', messageId });
+    const taken = await this.#start(isWireMessage(message) ? (message as unknown as Dictionary) : null, {
+      input: prepared.input,
+      ...(isDictionary(prepared.checkpoint) ? { checkpoint: prepared.checkpoint } : {}),
+      ...(isDictionary(prepared.metadata) ? { metadata: prepared.metadata } : {}),
+    });
+    // What was put away is still so.
+    if (!taken) await this.open();
+    return taken;
   }
 
   retry(): Promise<boolean> {

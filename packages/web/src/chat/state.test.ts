@@ -208,3 +208,25 @@ describe('the run of a chat', () => {
     expect(retryPlan(play())).toBeNull();
   });
 });
+
+test('a turn that is answered anew is put away from its question on; what is not known changes nothing', () => {
+  const messages = [human('h1', 'one'), ai('a1', 'One.'), human('h2', 'two'), ai('a2', 'T'), ai('a3', 'wo.')];
+  const settled = play({ kind: 'loaded', values: { messages }, next: [], interrupts: [] });
+  const rewound = (messageId: string) => shown(reduceChat(settled, { kind: 'rewound', messageId }));
+  expect(rewound('a3')).toEqual(['human:h1:one', 'ai:a1:One.']);
+  expect(rewound('h2')).toEqual(['human:h1:one', 'ai:a1:One.']);
+  expect(rewound('h1')).toEqual([]);
+  expect(rewound('nobody')).toHaveLength(5);
+});
+
+test('events of sub-agents make tasks by their call, and others do not', () => {
+  const custom = (data: object) => part('custom', data);
+  const state = play(
+    SENT,
+    RUN,
+    custom({ type: 'task_started', task_id: 'c1', description: 'Look' }),
+    custom({ type: 'task_completed', task_id: 'c1', result: 'Done' }),
+    custom({ type: 'batch_progress', task_id: 'c2' }),
+  );
+  expect([...state.tasks].map(([id, task]) => [id, task.status, task.result])).toEqual([['c1', 'completed', 'Done']]);
+});

@@ -80,6 +80,8 @@ export type ChatEvent =
   /** The server did not take what was submitted. */
   | { readonly kind: 'refused'; readonly messageId: string; readonly trouble: Trouble }
   | { readonly kind: 'ended'; readonly ended: EndedRun }
+  /** The turn of this message is about to be answered anew: it and what came after it are no longer so. */
+  | { readonly kind: 'rewound'; readonly messageId: string }
   | { readonly kind: 'title'; readonly title: string | null };
 
 export function emptyChat(threadId: string): ChatState {
@@ -172,6 +174,13 @@ export function reduceChat(state: ChatState, event: ChatEvent): ChatState {
         ended: { how: 'failed', trouble: event.trouble },
         newer: state.newer.filter((entry) => entry.id !== event.messageId),
       };
+    case 'rewound': {
+      const at = state.settled.findIndex((message) => message.id === event.messageId);
+      const begin = state.settled
+        .slice(0, at + 1)
+        .findLastIndex((message) => message.kind === 'human' && !message.hidden);
+      return begin < 0 ? state : { ...state, settled: state.settled.slice(0, begin), newer: [], interrupts: [] };
+    }
     case 'title':
       return { ...state, title: event.title };
     case 'part':

@@ -1,7 +1,8 @@
-import { useState } from 'react';
+import { lazy, Suspense, useState } from 'react';
 import { CodeBlock } from '../parts/code-block.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
+import { SafePart } from '../parts/safe-part.tsx';
 import { useWork, WorkTrouble } from '../parts/use-work.tsx';
 import { isWordKey, whole } from '../words/words.ts';
 import { useChat, useChatState } from './chat-context.tsx';
@@ -9,11 +10,12 @@ import { readSteps, type Task, type TaskStep } from './tasks.ts';
 import type { CallView } from './turns.ts';
 import { textOr } from './wire.ts';
 
+const Markdown = lazy(() => import('../markdown/markdown.tsx'));
 const SHOWN = 4_000;
 
 /** A sub-agent at work: what it was told, what it does now, what it did, and what it cost. */
 export function TaskCard({ view, messageId }: { readonly view: CallView; readonly messageId: string }) {
-  const { say, language } = usePage();
+  const { say, language, openFile } = usePage();
   const { rest, controller, facts } = useChat();
   const live = useChatState((state) => (view.call.id === null ? undefined : state.tasks.get(view.call.id)));
   const [kept, setKept] = useState<readonly TaskStep[]>([]);
@@ -89,7 +91,13 @@ export function TaskCard({ view, messageId }: { readonly view: CallView; readonl
         {result === null || result.text === '' ? null : (
           <>
             <h4>{say('tool.result')}</h4>
-            <CodeBlock>{result.text.slice(0, 30_000)}</CodeBlock>
+            <div className="markdown">
+              <SafePart fallback={<p className="plain">{result.text}</p>}>
+                <Suspense fallback={<p className="plain">{result.text}</p>}>
+                  <Markdown text={result.text.slice(0, 30_000)} onFile={openFile} />
+                </Suspense>
+              </SafePart>
+            </div>
           </>
         )}
       </div>

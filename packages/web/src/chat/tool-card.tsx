@@ -1,10 +1,14 @@
-import { fileName } from '../files/kinds.ts';
+import { fileKind, fileName } from '../files/kinds.ts';
+import { Thumbnail } from '../files/thumbnail.tsx';
 import { CodeBlock } from '../parts/code-block.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { isWordKey } from '../words/words.ts';
+import { useChat } from './chat-context.tsx';
+import { readTodos } from './todos.ts';
 import type { CallView } from './turns.ts';
 import { presentedFiles } from './turns.ts';
+import { listOf } from './wire.ts';
 
 /** Text beyond this would only slow the page down; the file or the log has the rest. */
 const SHOWN = 30_000;
@@ -66,6 +70,8 @@ function Arguments({ view }: { readonly view: CallView }) {
 /** The argument that says most, in one line. */
 function hintOf({ call }: CallView): string {
   const args = call.args ?? {};
+  if (call.name === 'write_todos')
+    return readTodos(listOf(args.todos)).find((todo) => todo.status === 'in_progress')?.content ?? '';
   for (const name of ['command', 'path', 'pattern', 'filepaths', 'query', 'url', 'description']) {
     const value = args[name];
     if (typeof value === 'string' && value !== '') return value.replace(/\s+/g, ' ').slice(0, 160);
@@ -80,6 +86,7 @@ function cut(text: string): string {
 
 export function FileCards({ paths }: { readonly paths: readonly string[] }) {
   const { say, openFile } = usePage();
+  const { api, controller } = useChat();
   return (
     <ul className="files" aria-label={say('files.presented')}>
       {paths.map((path) => (
@@ -90,7 +97,11 @@ export function FileCards({ paths }: { readonly paths: readonly string[] }) {
             onClick={() => openFile(path)}
             aria-label={say('files.open', { name: fileName(path) })}
           >
-            <Icon name="file" />
+            {fileKind(path) === 'image' ? (
+              <Thumbnail api={api} threadId={controller.threadId} path={path} />
+            ) : (
+              <Icon name="file" />
+            )}
             <span>{fileName(path)}</span>
           </button>
         </li>

@@ -1,7 +1,6 @@
 import { lazy, memo, Suspense, useCallback, useDeferredValue, useState } from 'react';
 import { readHead } from '../batches/batch.ts';
 import { BatchCard } from '../batches/batch-card.tsx';
-import { CopyButton } from '../parts/copy-button.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { SafePart } from '../parts/safe-part.tsx';
 import { useChat } from './chat-context.tsx';
@@ -9,6 +8,7 @@ import type { Question } from './question.ts';
 import { QuestionCard } from './question-card.tsx';
 import { TaskCard } from './task-card.tsx';
 import { FileCards, ToolCard } from './tool-card.tsx';
+import { AgentBar, EditButton } from './turn-bar.tsx';
 import type { CallView, Step, Turn } from './turns.ts';
 import { sameTurn } from './turns.ts';
 
@@ -18,38 +18,43 @@ const LONG = 1_500;
 interface TurnViewProps {
   readonly turn: Turn;
   readonly busy: boolean;
+  /** Nothing of its kind comes after it: only then can it be done anew. */
+  readonly newest: boolean;
   readonly onAnswer: (question: Question, reply: { kind: 'option' | 'text'; value: string; optionId?: string }) => void;
 }
 
 /** One turn of the conversation. Unchanged ones are not drawn again while another one streams. */
 export const TurnView = memo(
-  function TurnView({ turn, busy, onAnswer }: TurnViewProps) {
+  function TurnView({ turn, busy, newest, onAnswer }: TurnViewProps) {
     const { say } = usePage();
     if (turn.kind === 'human') {
       return (
         <article className="turn human" aria-label={say('chat.you')}>
           <LongText text={turn.message.text} />
           {turn.message.files.length === 0 ? null : <FileCards paths={turn.message.files.map((file) => file.path)} />}
+          {newest && !busy ? <EditButton messageId={turn.message.id} text={turn.message.text} /> : null}
         </article>
       );
     }
     const answer = turn.steps.map((step) => step.message.text).filter((text) => text !== '');
+    const last = turn.steps.at(-1);
     const streaming = turn.steps.some((step) => step.message.streaming);
     return (
       <article className="turn agent" aria-label={say('chat.agent')} aria-busy={streaming}>
         {turn.steps.map((step) => (
           <StepView key={step.id} step={step} busy={busy} onAnswer={onAnswer} />
         ))}
-        {answer.length > 0 && !streaming ? (
-          <div className="turn-bar">
-            <CopyButton text={() => answer.join('\n\n')} />
-          </div>
+        {answer.length > 0 && last !== undefined && !streaming ? (
+          <AgentBar text={answer.join('\n\n')} messageId={last.message.id} newest={newest} busy={busy} />
         ) : null}
       </article>
     );
   },
   (before, after) =>
-    before.busy === after.busy && before.onAnswer === after.onAnswer && sameTurn(before.turn, after.turn),
+    before.busy === after.busy &&
+    before.newest === after.newest &&
+    before.onAnswer === after.onAnswer &&
+    sameTurn(before.turn, after.turn),
 );
 
 function StepView({

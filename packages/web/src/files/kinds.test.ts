@@ -7,7 +7,10 @@ test.each([
   ['a.svg', 'image'],
   ['x/Makefile', 'text'],
   ['a.py', 'text'],
-  ['a.pdf', 'none'],
+  ['a.pdf', 'paper'],
+  ['a.CSV', 'table'],
+  ['a.skill', 'skill'],
+  ['a.docx', 'none'],
   ['noending', 'none'],
   ['constructor', 'none'],
 ])('%s is shown as %s', (path, kind) => {

@@ -1,5 +1,15 @@
 /** How a file of the thread is shown. Nothing of it ever runs: active content is text, or a frame without any rights. */
-export type FileKind = 'markdown' | 'text' | 'page' | 'image' | 'audio' | 'video' | 'none';
+export type FileKind =
+  | 'markdown'
+  | 'text'
+  | 'table'
+  | 'page'
+  | 'paper'
+  | 'skill'
+  | 'image'
+  | 'audio'
+  | 'video'
+  | 'none';
 
 const BY_ENDING: ReadonlyMap<string, FileKind> = new Map<string, FileKind>(
   (
@@ -9,9 +19,12 @@ const BY_ENDING: ReadonlyMap<string, FileKind> = new Map<string, FileKind>(
       ['image', 'png jpg jpeg gif webp avif bmp ico svg'],
       ['audio', 'mp3 wav ogg m4a flac'],
       ['video', 'mp4 webm mov'],
+      ['table', 'csv tsv'],
+      ['paper', 'pdf'],
+      ['skill', 'skill'],
       [
         'text',
-        'txt log csv tsv json jsonl yaml yml toml ini cfg conf env xml css js mjs cjs ts tsx jsx py rb go rs c h cpp hpp cs java kt swift sh bash zsh sql r tex diff patch gitignore dockerfile makefile lua pl php',
+        'txt log json jsonl yaml yml toml ini cfg conf env xml css js mjs cjs ts tsx jsx py rb go rs c h cpp hpp cs java kt swift sh bash zsh sql r tex diff patch gitignore dockerfile makefile lua pl php',
       ],
     ] as const
   ).flatMap(([kind, endings]) => endings.split(' ').map((ending) => [ending, kind] as const)),
@@ -38,6 +51,7 @@ const MEDIA: ReadonlyMap<string, string> = new Map(
     mp4: 'video/mp4',
     webm: 'video/webm',
     mov: 'video/quicktime',
+    pdf: 'application/pdf',
   }),
 );
 

@@ -8,9 +8,12 @@ import { usePage } from '../parts/page-context.tsx';
 import { SafePart } from '../parts/safe-part.tsx';
 import { saveFile } from '../parts/save-file.ts';
 import { troubleText } from '../parts/trouble-text.ts';
+import { useWork, WorkTrouble } from '../parts/use-work.tsx';
+import { install } from '../skills/skills.ts';
 import { sizeText } from '../words/words.ts';
 import { decodeText, type FileKind, fileKind, fileName, mediaType } from './kinds.ts';
 
+const Table = lazy(() => import('./table.tsx'));
 const Markdown = lazy(() => import('../markdown/markdown.tsx'));
 
 /** Text beyond this is cut; media beyond the other bound are offered for download only. */
@@ -37,7 +40,7 @@ export function FileViewer({ api, threadId, path, onClose }: ViewerProps) {
   const kind = fileKind(path);
   const [asSource, setAsSource] = useState(false);
   const content = useContent(api, threadId, path, kind);
-  const canToggle = content.kind === 'text' && (kind === 'markdown' || kind === 'page');
+  const canToggle = content.kind === 'text' && (kind === 'markdown' || kind === 'page' || kind === 'table');
   return (
     <Dialog title={fileName(path)} onClose={onClose} wide>
       <div className="viewer-bar">
@@ -47,6 +50,7 @@ export function FileViewer({ api, threadId, path, onClose }: ViewerProps) {
           </button>
         ) : null}
         <DownloadButton api={api} threadId={threadId} path={path} />
+        {kind === 'skill' ? <InstallButton api={api} threadId={threadId} path={path} /> : null}
       </div>
       <div className="viewer">
         <Shown content={content} kind={asSource ? 'text' : kind} name={fileName(path)} />
@@ -77,6 +81,7 @@ function Shown({ content, kind, name }: { readonly content: Content; readonly ki
         // biome-ignore lint/a11y/useMediaCaption: a file of the user has no captions
         return <video controls src={content.address} />;
       }
+      if (kind === 'paper') return <iframe src={content.address} title={name} referrerPolicy="no-referrer" />;
       return <img src={content.address} alt={name} />;
     case 'text': {
       const plain = (
@@ -89,7 +94,7 @@ function Shown({ content, kind, name }: { readonly content: Content; readonly ki
         content.size !== null && content.size > content.shown ? (
           <p className="note">{say('files.cut', { shown: sizeText(content.shown), size: sizeText(content.size) })}</p>
         ) : null;
-      if (kind === 'markdown') {
+      if (kind === 'markdown' || kind === 'skill') {
         return (
           <>
             {cut}
@@ -100,6 +105,18 @@ function Shown({ content, kind, name }: { readonly content: Content; readonly ki
                 </Suspense>
               </SafePart>
             </div>
+          </>
+        );
+      }
+      if (kind === 'table') {
+        return (
+          <>
+            {cut}
+            <SafePart fallback={plain}>
+              <Suspense fallback={plain}>
+                <Table text={content.text} tabs={/\.tsv$/i.test(name)} />
+              </Suspense>
+            </SafePart>
           </>
         );
       }
@@ -128,12 +145,16 @@ function useContent(api: Api, threadId: string, path: string, kind: FileKind): C
   useEffect(() => {
     const leave = new AbortController();
     let address: string | null = null;
-    const isMedia = kind === 'image' || kind === 'audio' || kind === 'video';
+    const isMedia = kind === 'image' || kind === 'audio' || kind === 'video' || kind === 'paper';
     setContent({ kind: 'loading' });
     const load = async (): Promise<Content> => {
-      const file = await api.file(threadId, path, isMedia ? MEDIA_BYTES : TEXT_BYTES, leave.signal);
+      // Of a skill its instructions are shown, out of the archive.
+      const shown = kind === 'skill' ? `${path}/SKILL.md` : path;
+      const file = await api.file(threadId, shown, isMedia ? MEDIA_BYTES : TEXT_BYTES, leave.signal);
       if (isMedia) {
         if (file.size !== null && file.size > file.blob.size) return { kind: 'none' };
+        // The browser's own viewer gets what is a PDF and nothing else.
+        if (kind === 'paper' && !(await file.blob.slice(0, 5).text()).startsWith('%PDF-')) return { kind: 'none' };
         address = URL.createObjectURL(new Blob([file.blob], { type: mediaType(path) }));
         return { kind: 'media', address };
       }
@@ -192,6 +213,34 @@ export function DownloadButton({
           {troubleText(trouble, say)}
         </span>
       )}
+    </>
+  );
+}
+
+/** A skill that lies in the chat becomes one of the user's. */
+function InstallButton({
+  api,
+  threadId,
+  path,
+}: {
+  readonly api: Api;
+  readonly threadId: string;
+  readonly path: string;
+}) {
+  const { say } = usePage();
+  const work = useWork();
+  const [installed, setInstalled] = useState<string | null>(null);
+  return (
+    <>
+      <button
+        type="button"
+        disabled={work.busy || installed !== null}
+        onClick={() => work.run(async () => setInstalled(await install(api, threadId, path)))}
+      >
+        <Icon name="skill" /> {say('skills.installThis')}
+      </button>
+      {installed === null ? null : <span role="status">{say('skills.installed', { name: installed })}</span>}
+      <WorkTrouble trouble={work.trouble} />
     </>
   );
 }

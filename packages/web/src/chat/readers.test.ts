@@ -1,0 +1,83 @@
+import { expect, test } from 'vitest';
+import { readChanges, readDiff, readSummary } from './change-list.ts';
+import { readFacts, TurnFacts } from './turn-facts.ts';
+import { readUsage } from './usage.ts';
+
+test('a run that has not ended, or changed nothing, has no summary', () => {
+  expect(readSummary({ available: false, summary: null })).toBeNull();
+  expect(readSummary(null)).toBeNull();
+  expect(
+    readSummary({ available: true, summary: { created: 1, modified: 2, deleted: 0, additions: 5, deletions: 3 } }),
+  ).toEqual({ files: 3, additions: 5, deletions: 3 });
+});
+
+test('a diff keeps lines that only look like its head', () => {
+  expect(readDiff('@@ -1,2 +1,2 @@\n-- a comment\n+++ b\n same\n').map(({ kind, text }) => [kind, text])).toEqual([
+    ['place', '@@ -1,2 +1,2 @@'],
+    ['minus', '-- a comment'],
+    ['plus', '+++ b'],
+    ['same', ' same'],
+  ]);
+});
+
+test('changed files without a diff say why', () => {
+  expect(
+    readChanges({
+      files: [
+        { path: '/mnt/user-data/outputs/a', status: 'symlink_created', diff: null, diff_unavailable_reason: 'symlink' },
+        { status: 'created' },
+      ],
+    }),
+  ).toEqual([
+    {
+      path: '/mnt/user-data/outputs/a',
+      status: 'symlink',
+      additions: 0,
+      deletions: 0,
+      diff: null,
+      reason: 'symlink',
+    },
+  ]);
+});
+
+test('usage is read with care', () => {
+  expect(readUsage(null).total).toBe(0);
+  expect(readUsage({ total_tokens: 9, by_model: { a: { tokens: 2 }, b: { tokens: 7 }, c: 5 } }).models).toEqual([
+    { name: 'b', tokens: 7 },
+    { name: 'a', tokens: 2 },
+    { name: 'c', tokens: 0 },
+  ]);
+});
+
+test('facts of messages: the run and the rating', () => {
+  const page = {
+    data: [
+      { run_id: 'r', content: { id: 'a' }, feedback: { rating: -1 } },
+      { run_id: 'r', content: { id: 'b' }, feedback: { rating: 5 } },
+      { run_id: null, content: { id: 'c' } },
+      { run_id: 'of-the-parent', content: { id: 'd' } },
+    ],
+  };
+  expect([...readFacts(page, [{ run_id: 'r' }, 5])]).toEqual([
+    ['a', { runId: 'r', rating: -1 }],
+    ['b', { runId: 'r', rating: null }],
+  ]);
+});
+
+test('facts are read once for all who ask, and once more for a message that is not there yet', async () => {
+  let reads = 0;
+  const facts = new TurnFacts(
+    {
+      get: async (path: string) => {
+        if (path.includes('/runs')) return [{ run_id: 'r' }];
+        reads += 1;
+        return { data: [{ run_id: 'r', content: { id: reads === 1 ? 'old' : 'new' } }] };
+      },
+    } as never,
+    't',
+  );
+  expect(await Promise.all([facts.of('old'), facts.of('old')])).toHaveLength(2);
+  expect(reads).toBe(1);
+  expect((await facts.of('new'))?.runId).toBe('r');
+  expect(reads).toBe(2);
+});
