@@ -529,8 +529,10 @@ const MACHINE_MUTANTS: readonly SandboxMutant[] = [
     },
   },
   {
+    // An owner comes between two looks of a peer whose grace is nearly over, and the store forgets it before the second: rare.
     name: 'forgotten-is-not-noticed',
     breaks: 'S9',
+    from: 6944,
     races: '42, 44',
     near: (parts) =>
       withOwnership(parts, (store) => ({

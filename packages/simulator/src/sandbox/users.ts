@@ -3,6 +3,8 @@ import type { Turn } from './checker.ts';
 import type { Listening, SandboxProcess, Surrounding } from './process.ts';
 
 const USER = 'user';
+/** In the names of turns that are taken once everything has healed. */
+const LAST = '.last';
 
 /**
  * Takes turns of one thread, one at a time, now on this instance and now on that one: holds the thread's sandbox, runs commands, sometimes
@@ -33,13 +35,15 @@ export async function lastTurn(
   processes: readonly SandboxProcess[],
   threadId: string,
 ): Promise<void> {
-  const { scheduler, chronicle, random, ttlMs } = world;
-  const began = scheduler.now;
+  const { scheduler, chronicle, random, ttlMs, settings } = world;
+  let began = scheduler.now;
   // Always here: a thread may move from wherever its sandbox is.
   const at = random.pick(processes);
   for (let number = 1; ; number += 1) {
     const { listening } = at;
-    if (listening !== null && (await takeTurn(world, at, listening, `${threadId}.last${number}`, threadId))) return;
+    if (listening !== null && (await takeTurn(world, at, listening, `${threadId}${LAST}${number}`, threadId))) return;
+    // A command that heeds no abort runs on when its turn is lost, and keeps its sandbox and its place until it ends (SB-45).
+    if (settings.overflow === 'wait' && leftBehind(world)) began = scheduler.now;
     const waited = scheduler.now - began;
     // A marker of a holder that is gone stands for one time to live at most (SO-15).
     if (waited > ttlMs + 60_000) {
@@ -48,6 +52,13 @@ export async function lastTurn(
     }
     await scheduler.sleep(2_000);
   }
+}
+
+/** Does a command of a turn from before everything healed still run? */
+function leftBehind({ engine }: Surrounding): boolean {
+  for (const { commands } of engine.containers.values())
+    for (const { turn } of commands) if (!turn.includes(LAST)) return true;
+  return false;
 }
 
 async function takeTurn(

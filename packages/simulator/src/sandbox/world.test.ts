@@ -14,6 +14,7 @@ const SAMPLE = [
   'lapsed-means-lost',
   'reserved-is-promoted',
   'idle-is-not-asked-again',
+  'forgotten-is-not-noticed',
 ];
 
 describe('the world of sandboxes', () => {
