@@ -26,7 +26,7 @@ export {
   type OwnershipType,
   resolveOwnership,
 } from './lifecycle/ownership/settings.ts';
-export type { LifecycleParts, ThreadSection, ThreadStorage } from './lifecycle/parts.ts';
+export type { LifecycleParts, ThreadStorage } from './lifecycle/parts.ts';
 export { DEFAULT_LIFECYCLE_SETTINGS, type LifecycleSettings, type OverflowPolicy } from './lifecycle/settings.ts';
 export { type HoldInput, SharedLeases } from './lifecycle/shared-leases.ts';
 export { storageOf } from './lifecycle/storage.ts';

@@ -345,7 +345,7 @@ export class ContainerBackend implements SandboxBackend {
   async #remove(containerId: string): Promise<void> {
     const path = `/containers/${containerId}?force=true&v=true`;
     const answer = await this.#parts.engine.ask({ method: 'DELETE', path, timeoutMs: STOP_MS });
-    if (answer.status === 404) return;
+    if (isGone(answer)) return;
     if (answer.status !== 204 && answer.status !== 200 && answer.status !== 409)
       this.#parts.surroundings.logger.warn('The engine complained while it removed a container', {
         status: answer.status,
@@ -363,7 +363,7 @@ export class ContainerBackend implements SandboxBackend {
   async #inspect(nameOrId: string): Promise<unknown> {
     const path = `/containers/${encodeURIComponent(nameOrId)}/json`;
     const answer = await this.#parts.engine.ask({ method: 'GET', path, timeoutMs: INSPECT_MS });
-    if (answer.status === 404) return null;
+    if (isGone(answer)) return null;
     if (answer.status !== 200 || answer.body === null) throw refused(messageOf(answer));
     return answer.body;
   }
@@ -410,6 +410,11 @@ function refused(why: string): ReindeerError {
 /** Docker answers 409; some versions of Podman answer 500 and say why. */
 function isNameConflict(answer: JsonAnswer): boolean {
   return answer.status === 409 || (answer.status === 500 && /name .*already in use/i.test(messageOf(answer)));
+}
+
+/** Podman answers 500 while the removal of a container ends, in the words of a container that is not there. */
+function isGone(answer: EngineAnswer): boolean {
+  return answer.status === 404 || (answer.status === 500 && /no such container/i.test(messageOf(answer)));
 }
 
 function isPortConflict(answer: JsonAnswer): boolean {

@@ -142,9 +142,10 @@ test('what is written anywhere counts: no folder is a way around the disk limit'
   const places =
     'find / -xdev -type d -writable 2>/dev/null; for d in /run/reindeer /tmp /dev/shm; do [ -w $d ] && echo $d; done';
   const writable = new Set((await out(sandbox, places)).split('\n').filter((path) => !path.startsWith('/proc')));
-  const known = ['/mnt/user-data/workspace', '/mnt/user-data/outputs', '/run/reindeer', '/tmp', '/dev/shm'];
+  const user = ['/mnt/user-data/workspace', '/mnt/user-data/outputs'];
+  const known = [...user, '/run/reindeer', '/tmp', '/var/tmp', '/dev/shm'];
   expect([...writable].filter((path) => path !== '' && !known.includes(path))).toEqual([]);
-  for (const place of ['/run/reindeer', '/tmp']) {
+  for (const place of ['/run/reindeer', '/tmp', '/var/tmp']) {
     const fill = `for n in $(seq 50); do head -c 4M /dev/zero > ${place}/fill$n || break; done; sleep 20`;
     expect(await sandbox.exec({ command: fill, timeoutMs: 30_000 }), place).toMatchObject({
       ended: 'limit',

@@ -38,7 +38,8 @@ export async function askFacts(engine: EngineClient): Promise<EngineFacts> {
   const system = String(at(body, 'OperatingSystem') ?? '');
   const version = String(at(body, 'ServerVersion') ?? '').slice(0, 40);
   return {
-    name: `${/podman/.test(engine.socket) ? 'Podman' : 'Docker'} ${version}`.trim(),
+    // Its socket may have Docker's name.
+    name: `${at(body, 'BuildahVersion') === undefined ? 'Docker' : 'Podman'} ${version}`.trim(),
     rootless,
     remapsUsers: has('userns'),
     virtualMachine: process.platform !== 'linux' || system.includes('Docker Desktop'),

@@ -164,6 +164,9 @@ describe('what the backend makes of it', () => {
     expect([await backend.discover('x'), await backend.listRunning()]).toEqual([null, []]);
     [status, body] = [404, { message: 'No such container: abc' }];
     expect(await backend.isAlive(INFO)).toBe(false);
+    // Podman, in the middle of a removal.
+    [status, body] = [500, { message: 'container abc does not exist in database: no such container' }];
+    expect(await backend.isAlive(INFO)).toBe(false);
     [status, body] = [200, { State: { Running: false, Status: 'exited' } }];
     expect(await backend.isAlive(INFO)).toBe(false);
     [status, body] = [200, 'no object'];
@@ -340,10 +343,11 @@ describe('what the backend makes of it', () => {
     expect(JSON.stringify(backend.report())).toContain('Docker 1.2, rootless');
 
     // Podman without root: named in a field of its own, and under cgroup v1 it ignores every limit that it says it has.
-    const podman = { MemoryLimit: true, PidsLimit: true, CpuCfsQuota: true, Rootless: true, CgroupVersion: '1' };
+    const limits = { MemoryLimit: true, PidsLimit: true, CpuCfsQuota: true };
+    const podman = { ...limits, Rootless: true, CgroupVersion: '1', ServerVersion: '4.3.1', BuildahVersion: '1.28.2' };
     const other = await fakeEngine((_request, _body, response) => say(response, 200, podman));
     const report = (await backendOn(other.socket)).backend.report();
-    expect(JSON.stringify(report)).toContain('rootless');
+    expect(JSON.stringify(report)).toContain('Podman 4.3.1, rootless');
     const enforced = (name: string) => report.limits.find((limit) => limit.name === name)?.enforcedBy;
     expect(['memory', 'processes', 'processors'].map(enforced)).toEqual([null, null, null]);
   });

@@ -104,7 +104,9 @@ function mountsOf({ paths, runFolder, settings, own, user }: SpecInput): readonl
   return [
     ...VIRTUAL_FOLDERS.map((name) => bind(paths.folders[name], `${VIRTUAL_ROOT}/${name}`, name === 'uploads')),
     bind(paths.skills, SKILLS_ROOT, true),
-    ...(own ? [bind(paths.folders.temporary, '/tmp', false), bind(runFolder, RUN_PLACE, false)] : []),
+    // Both, as in bubblewrap; Podman would fill the second with a writable place of its own.
+    ...(own ? ['/tmp', '/var/tmp'].map((place) => bind(paths.folders.temporary, place, false)) : []),
+    ...(own ? [bind(runFolder, RUN_PLACE, false)] : []),
     ...(own && user !== null ? [bind(`${runFolder}/passwd`, '/etc/passwd', true)] : []),
     ...settings.mounts.map(({ hostPath, containerPath, readOnly }) => bind(hostPath, containerPath, readOnly ?? true)),
   ];

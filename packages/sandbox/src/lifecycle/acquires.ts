@@ -165,16 +165,11 @@ export class Acquires {
     id: string,
     signal: AbortSignal | undefined,
   ): Promise<Acquired | 'being_destroyed'> {
-    const { backend, section } = this.#core;
-    return section(identity, id, async () => {
-      // Another process of this host may have been faster while this one waited for the section (SB-23).
-      const known = await this.#known(identity, id);
-      if (known !== null) return known;
-      const info = await backend.discover(id);
-      if (info !== null) return as('discover', await this.discovered(identity, info));
-      if (signal?.aborted) throw aborted();
-      return this.#create(identity, id, signal);
-    });
+    // No lock between processes: the engine gives a name away once, and whoever loses is told which container has it (D1, for SB-23).
+    const info = await this.#core.backend.discover(id);
+    if (info !== null) return as('discover', await this.discovered(identity, info));
+    if (signal?.aborted) throw aborted();
+    return this.#create(identity, id, signal);
   }
 
   async #create(

@@ -22,12 +22,6 @@ export interface ThreadStorage {
   close(): Promise<void>;
 }
 
-/**
- * Keeps processes of one host from looking for and starting the same container at once (SB-23). Without one the container's name, which
- * the engine gives away once, decides: the loser's `create` answers `existing`.
- */
-export type ThreadSection = <T>(identity: SandboxIdentity, id: string, work: () => Promise<T>) => Promise<T>;
-
 export interface LifecycleParts {
   readonly backend: SandboxBackend;
   /** Closed by the provider's `shutdown`. */
@@ -37,7 +31,6 @@ export interface LifecycleParts {
   readonly settings?: Partial<LifecycleSettings>;
   /** Is given what changes them while the provider lives. */
   readonly onChanges?: (change: ChangeSettings<LifecycleSettings>) => void;
-  readonly section?: ThreadSection;
   /** Default: `reduceSandbox`. */
   readonly machine?: SandboxMachine;
   /** Bytes of memory that new containers could have; null = unknown. Default: this machine's. */
@@ -52,7 +45,6 @@ export interface Core {
   readonly backend: SandboxBackend;
   readonly settings: LifecycleSettings;
   readonly surroundings: Surroundings;
-  readonly section: ThreadSection;
   readonly meters: Meters;
   readonly availableMemory: () => Promise<number | null>;
 }

@@ -156,25 +156,6 @@ test('an id that is held for somebody else is handed out to nobody', verifies('S
   expect([engine.stopped, await store.target.owner('x')]).toEqual([[], 'a']);
 });
 
-test('what a section of the host finds is asked for again inside it', verifies('SB-23'), async () => {
-  const scene = coreScene();
-  const order: string[] = [];
-  const { core, backend, engine } = scene;
-  const inside = {
-    ...core,
-    section: async <T>(identity: typeof ME, id: string, work: () => Promise<T>): Promise<T> => {
-      order.push('section', String(backend.of('discover').length + backend.of('create').length));
-      // Somebody of this host was faster while this one waited.
-      await scene.acquires.discovered(identity, engine.run(id));
-      return work();
-    },
-  };
-  const { Acquires } = await import('./acquires.ts');
-  const { path } = await new Acquires(inside, scene.stops).acquire(ME, undefined);
-  expect([order, path]).toEqual([['section', '0'], 'reuse']);
-  expect([backend.of('discover'), backend.of('create')]).toEqual([[], []]);
-});
-
 test('a sandbox that is reserved during its health check is not published again', verifies('SB-15'), async () => {
   const { acquires, backend, store, stops, active } = coreScene();
   await active('x');

@@ -76,7 +76,6 @@ export class LifecycleProvider implements SandboxLifecycle {
       backend,
       settings,
       surroundings,
-      section: parts.section ?? ((_identity, _id, work) => work()),
       meters,
       availableMemory: parts.availableMemory ?? (() => availableMemory()),
     };

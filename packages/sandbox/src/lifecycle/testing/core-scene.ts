@@ -70,7 +70,6 @@ export function coreScene(
     backend: backend.target,
     settings,
     surroundings,
-    section: (_identity, _id, work) => work(),
     meters,
     availableMemory: async () => null,
   };

@@ -10,6 +10,26 @@ export function sandboxHandingOutContract(factory: SandboxLifecycleFactory): voi
   describe('handing out', () => {
     const scene = sandboxScenes(factory);
 
+    test(
+      'of two instances that start a thread’s sandbox at once, one starts it and the other takes it over',
+      verifies('SB-06', 'SX-06'),
+      async () => {
+        const { engine, id, instance, owner } = scene();
+        const [a, b] = [instance('a'), instance('b')];
+        const looked = a.backend.hold('discover', 'after');
+        const slow = a.acquire();
+        await looked.reached;
+        // Nothing was there when the first one looked.
+        await b.acquire();
+        looked.open();
+        const sandbox = await slow;
+        expect([engine.created, engine.stopped, await owner(id)]).toEqual([[id], [], 'a']);
+        expectWorking(engine, sandbox);
+        await b.provider.renew();
+        expect([a.phase(id), b.phase(id), engine.stopped]).toEqual(['active', null, []]);
+      },
+    );
+
     test('acquires at once of one thread give one sandbox', verifies('SB-06', 'SB-10'), async () => {
       const { engine, id, instance, owner } = scene();
       const a = instance('a');
