@@ -64,6 +64,19 @@ export {
 } from './profiles/profile.ts';
 export { AgentProfiles, type AgentProfilesOptions } from './profiles/store.ts';
 export {
+  Authorization,
+  type AuthorizationProvider,
+  type AuthorizationSettings,
+  CHANNEL_KEY,
+  type Grant,
+  NO_AUTHORIZATION,
+  type Principal,
+  type Resource,
+  ROLE_KEY,
+  type RoleGrants,
+  rbacProvider,
+} from './safety/authorization.ts';
+export {
   allowlistProvider,
   type GuardrailDecision,
   type GuardrailProvider,

@@ -170,6 +170,7 @@ export async function createAgents(parts: {
       return current.views;
     },
     ...(live === undefined ? {} : { refresh }),
+    authorization: () => current.authorization,
     hide: async ({ userId }) => {
       try {
         const hidden = hiddenForms([...secrets, ...(await skillSecrets.values(userId))]);

@@ -45,6 +45,8 @@ export interface Agents {
   readonly models: readonly ModelView[];
   /** Looks whether the configuration is another one by now. Absent = it stays. */
   refresh?(): Promise<void>;
+  /** Who may do what, as the configuration has it now; absent = everybody everything. */
+  readonly authorization?: NonNullable<HttpParts['authorization']>;
   /** Custom agents of users; absent = there are none. */
   readonly custom?: HttpParts['agents'];
   /** How they work on items of batches; absent = they cannot. */
@@ -404,7 +406,13 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
           get uploads() {
             return { ...now.uploads, convert: now.uploads.convert ? (agents.convert ?? null) : null };
           },
-          guards: { allowedHosts: settings.server.allowedHosts, allowedOrigins: settings.server.allowedOrigins, token },
+          guards: {
+            allowedHosts: settings.server.allowedHosts,
+            allowedOrigins: settings.server.allowedOrigins,
+            token,
+            internalToken: settings.server.internalToken,
+          },
+          ...(agents.authorization === undefined ? {} : { authorization: agents.authorization }),
           page: await loadPage(options.resources.pageFolder).catch(() => NO_PAGE),
           surroundings,
           intake: () => intake,

@@ -1,6 +1,7 @@
 import {
   type AskForItem,
   type AskModel,
+  Authorization,
   askForItems,
   askOnce,
   createLeadAgent,
@@ -64,6 +65,7 @@ export interface Generation {
   readonly secrets: readonly string[];
   readonly subagents: Subagents;
   readonly agent: LeadAgent;
+  readonly authorization: Authorization;
   readonly conversation: Conversation;
   /** The model that judges skills, and the one that learns; null = there is only the demo model, which can neither. */
   readonly judge: AskModel | null;
@@ -151,6 +153,7 @@ export async function createGeneration(
     secrets: secretsOf(settings, variables),
     subagents,
     agent,
+    authorization: new Authorization(settings.agent.safeguards.authorization, logger),
     conversation: createConversation({
       models,
       // On request as in a run: what goes is noted before (CTX-2).
@@ -217,6 +220,7 @@ function secretsOf(settings: Settings, variables: Variables): string[] {
     ...settings.models.map((model) => model.api_key),
     ...settings.tools.web.map(({ options }) => options.api_key),
     settings.server.token,
+    settings.server.internalToken,
     ...KEY_VARIABLES.map((name) => variables[name]),
     ...MODEL_KEYS.map((name) => variables[name]),
   ];

@@ -12,6 +12,7 @@ import {
 import { z } from 'zod';
 import { runOptions } from '../loop/run-options.ts';
 import { skillNames } from '../profiles/active.ts';
+import { CHANNEL_KEY, ROLE_KEY } from '../safety/authorization.ts';
 import type { SubagentType } from '../subagents/settings.ts';
 import { defineTool, failed, type MarkedText, type ToolContext } from '../tools/define.ts';
 import { virtualPath } from '../tools/paths.ts';
@@ -272,7 +273,16 @@ async function itemsFor(args: TaskArguments, context: ToolContext): Promise<read
   return itemsOfRows(rows, { template: needed(), acceptance, ...(short ? { keyColumn: 'path' } : {}) });
 }
 
-const OPTIONS_KEPT = ['agent_name', 'model_name', 'model', 'thinking_enabled', 'reasoning_effort'] as const;
+const OPTIONS_KEPT = [
+  'agent_name',
+  'model_name',
+  'model',
+  'thinking_enabled',
+  'reasoning_effort',
+  // Who asks stays who asks: a batch gives nobody another role.
+  ROLE_KEY,
+  CHANNEL_KEY,
+] as const;
 
 /** What the items and the notice at the end take over from the run: its model, the agent who hears of the end, and that agent's skills. */
 function specOf(context: ToolContext, schema: JsonObject | undefined): JsonObject {

@@ -12,7 +12,7 @@ import type { ActiveAgent } from '../profiles/active.ts';
 import type { SkillAccess } from '../skills/access.ts';
 import { type ChildAgent, childAgent } from '../subagents/child-agents.ts';
 import type { SubagentType } from '../subagents/settings.ts';
-import type { DelegationParts, Subagents } from '../subagents/subagents.ts';
+import type { DelegationParts, PermitsOf, Subagents } from '../subagents/subagents.ts';
 import { ITEM_AGENT, ITEM_OPTIONS, type ItemOptions } from './names.ts';
 
 export interface ItemGraphOptions {
@@ -25,6 +25,7 @@ export interface ItemGraphOptions {
   readonly windowOf: (entry: ModelEntry) => number | null;
   /** Which agent a run with these options is with; throws when there is none of that name any more. */
   readonly agentOf: (userId: string, run: Readonly<Record<string, unknown>>) => Promise<ActiveAgent | null>;
+  readonly permitsOf: PermitsOf;
   /** What an attempt may do with skills; null = there are none. */
   readonly accessFor: (attempt: AttemptContext, agent: ActiveAgent | null) => SkillAccess | null;
 }
@@ -41,7 +42,7 @@ class ItemScope extends AttemptScope {
  * on the files of the thread that the batch belongs to.
  */
 export function createItemAgent(of: ItemGraphOptions): GraphFactory {
-  const { subagents, parts, partsNow, leases, windowOf, agentOf: activeAgentOf, accessFor } = of;
+  const { subagents, parts, partsNow, leases, windowOf, agentOf: activeAgentOf, accessFor, permitsOf } = of;
   const types = subagents.types(parts.canExecute);
   /** They go with the tools that they were made of. */
   const made = new WeakMap<DelegationParts, Map<string, ChildAgent>>();
@@ -66,16 +67,17 @@ export function createItemAgent(of: ItemGraphOptions): GraphFactory {
       if (type === undefined)
         throw new ReindeerError('validation_failed', `There is no sub-agent "${options.subagent_type.slice(0, 80)}".`);
       const { context } = attempt.run.request;
+      const inName = inNameOf(attempt, options);
       const { thinking_enabled: thinking } = context;
       const [chosen, now, agent] = await Promise.all([
         parts.models.choose({
           name: type.model ?? options.model_name,
           ...(typeof thinking === 'boolean' ? { thinking } : {}),
+          ...permitsOf(inName.run),
         }),
         partsNow(attempt.signal),
         activeAgentOf(options.user_id, context),
       ]);
-      const inName = inNameOf(attempt, options);
       const scope = new ItemScope(
         inName,
         leases,

@@ -38,6 +38,7 @@ describe('the chain', () => {
       expect(names).toEqual([
         'input-sanitizing',
         'tool-output',
+        'authorization',
         'thread-data',
         'uploads',
         'viewed-images',

@@ -46,6 +46,8 @@ import { type ActiveAgent, agentToolsMiddleware, DEFAULT_TOOL_GROUPS, skillsFor 
 import { agentNameOf } from '../profiles/profile.ts';
 import type { AgentProfiles } from '../profiles/store.ts';
 import { setupAgentTool, updateAgentTool } from '../profiles/tools.ts';
+import { Authorization } from '../safety/authorization.ts';
+import { isUntrustedChannel } from '../safety/channels.ts';
 import { SkillAccess, type SkillAccessParts } from '../skills/access.ts';
 import { skillActivationMiddleware } from '../skills/activation.ts';
 import type { Skill } from '../skills/library.ts';
@@ -53,7 +55,7 @@ import { skillPolicyMiddleware } from '../skills/policy.ts';
 import { skillsSection } from '../skills/prompt.ts';
 import { subagentLimits } from '../subagents/limits.ts';
 import { runLimits } from '../subagents/settings.ts';
-import type { DelegationParts, Subagents } from '../subagents/subagents.ts';
+import type { DelegationParts, PermitsOf, Subagents } from '../subagents/subagents.ts';
 import { CLARIFICATION_TOOL } from '../tools/ask-clarification.ts';
 import { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from '../tools/core-tools.ts';
 import { VIEW_IMAGE } from '../tools/view-image.ts';
@@ -176,6 +178,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
     sections.set(skills, known);
     return known;
   };
+  const permitsOf = modelPermits(options);
   const build = (catalog: McpCatalog): Built => {
     const tools = [...fixedTools, ...catalog.tools];
     const ofServers = new Set(catalog.tools);
@@ -290,6 +293,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
       safeguards: settings.safeguards,
       history: settings.history,
       ...abilities,
+      permitsOf,
       surroundings,
     };
     // The same graph with tools and one middleware more: a thread may change between the two. Made here as well, so that a mistake in the
@@ -356,6 +360,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
           windowOf,
           agentOf: (userId, run) => activeAgent(options.profiles, userId, run),
           accessFor,
+          permitsOf,
         });
   return {
     items,
@@ -366,7 +371,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
       const run = optionsOf(attempt);
       const agent = await activeAgent(options.profiles, attempt.run.userId, run);
       const [chosen, catalog, all] = await Promise.all([
-        models.choose(choiceOf(run, agent)),
+        models.choose({ ...choiceOf(run, agent), ...permitsOf(attempt.run) }),
         options.mcp?.catalog(attempt.signal) ?? NO_TOOLS,
         skillsOf(attempt.run.userId),
       ]);
@@ -407,6 +412,15 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
     },
   };
 }
+
+/** Which models the user of a run may use. */
+const modelPermits = (options: LeadAgentOptions): PermitsOf => {
+  const authorization = new Authorization(settingsOf(options).safeguards.authorization, options.surroundings.logger);
+  return (run) =>
+    authorization.active
+      ? { permits: (name) => authorization.permits(authorization.principalOf(run), 'models', name) }
+      : {};
+};
 
 const settingsOf = (options: LeadAgentOptions): LeadAgentSettings => ({
   ...DEFAULT_LEAD_AGENT_SETTINGS,
@@ -458,7 +472,13 @@ export function leadChain(
   const settings = settingsOf(options);
   /** The run's model without thinking, for short questions beside the work. */
   const helperModel = async (scope: AttemptScope) =>
-    (await models.choose({ name: choiceOf(optionsOf(scope.attempt), scope.agent).name, thinking: false })).model;
+    (
+      await models.choose({
+        name: choiceOf(optionsOf(scope.attempt), scope.agent).name,
+        thinking: false,
+        ...modelPermits(options)(scope.attempt.run),
+      })
+    ).model;
   return [
     ...guards.first,
     threadDataMiddleware(),
@@ -492,9 +512,6 @@ export const windowOf = (entry: ModelEntry): number | null =>
 const optionsOf = (attempt: AttemptContext): Readonly<Record<string, unknown>> =>
   runOptions({ configurable: { [SCOPE]: new AttemptScope(attempt, null) }, context: {} });
 
-/** Channels in which others than the user speak: there no agent changes itself because it was asked to (AG-4). */
-const UNTRUSTED_CHANNELS: ReadonlySet<unknown> = new Set(['github']);
-
 /**
  * Which agent a run is with: `agent_name`, and `is_bootstrap` for a conversation that makes it. Null: there is only the default agent.
  *
@@ -518,7 +535,7 @@ async function activeAgent(
   const profile = await profiles.get(userId, name);
   if (profile === null)
     throw new ReindeerError('not_found', `There is no agent "${name}". Make it first, or leave agent_name out.`);
-  return { name, profile, soul: profile.soul, bootstrap, selfUpdate: !UNTRUSTED_CHANNELS.has(run.channel_name) };
+  return { name, profile, soul: profile.soul, bootstrap, selfUpdate: !isUntrustedChannel(run.channel_name) };
 }
 
 const toolGroupsOf = (options: LeadAgentOptions): ReadonlyMap<string, string> =>

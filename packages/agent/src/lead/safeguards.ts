@@ -12,6 +12,7 @@ import {
   summarizationMiddleware,
 } from '../context/summarization.ts';
 import type { Middleware } from '../loop/middleware.ts';
+import { authorizationMiddleware } from '../middleware/authorization.ts';
 import { bashAuditMiddleware } from '../middleware/bash-audit.ts';
 import { coalescingMiddleware } from '../middleware/coalescing.ts';
 import {
@@ -37,6 +38,7 @@ import { DEFAULT_TOKEN_BUDGET, type TokenBudgetSettings } from '../middleware/to
 import { toolErrorsMiddleware } from '../middleware/tool-errors.ts';
 import { DEFAULT_TOOL_OUTPUT, type ToolOutputSettings, toolOutputMiddleware } from '../middleware/tool-output.ts';
 import { REMOTE_TOOLS, toolResultSanitizingMiddleware } from '../middleware/tool-result-sanitizing.ts';
+import { Authorization, type AuthorizationSettings, NO_AUTHORIZATION } from '../safety/authorization.ts';
 
 /** What keeps long work alive and in bounds, for the lead agent and for its sub-agents alike (MW-36). */
 export interface SafeguardSettings {
@@ -49,6 +51,7 @@ export interface SafeguardSettings {
   readonly safetyFinish: SafetyFinishSettings;
   readonly readBeforeWrite: boolean;
   readonly guardrails: GuardrailSettings;
+  readonly authorization: AuthorizationSettings;
   /** Tools whose results come from strangers. */
   readonly remoteTools: readonly string[];
 }
@@ -62,6 +65,7 @@ export const DEFAULT_SAFEGUARDS: SafeguardSettings = {
   safetyFinish: DEFAULT_SAFETY_FINISH,
   readBeforeWrite: true,
   guardrails: DEFAULT_GUARDRAILS,
+  authorization: NO_AUTHORIZATION,
   remoteTools: REMOTE_TOOLS,
 };
 
@@ -91,7 +95,11 @@ export function safeguards(parts: SafeguardParts): Safeguards {
   const { settings, llmCall, agentName, pathStyle, surroundings, memory } = parts;
   const { logger } = surroundings;
   return {
-    first: [inputSanitizingMiddleware(), toolOutputMiddleware({ settings: settings.toolOutput, pathStyle, logger })],
+    first: [
+      inputSanitizingMiddleware(),
+      toolOutputMiddleware({ settings: settings.toolOutput, pathStyle, logger }),
+      authorizationMiddleware(new Authorization(settings.authorization, logger)),
+    ],
     context: [
       sandboxMiddleware(),
       dynamicContextMiddleware({ surroundings, agentName, ...(memory === undefined ? {} : { memory }) }),

@@ -1,3 +1,4 @@
+import { underChannel } from '../safety/channels.ts';
 import type { HookRuntime } from './middleware.ts';
 import { scopeOf } from './scope.ts';
 
@@ -13,7 +14,7 @@ export function runOptions(runtime: Pick<HookRuntime, 'configurable' | 'context'
     ...request.context,
     ...record(runtime.context),
   };
-  return Object.fromEntries(Object.entries(merged).filter(([key]) => !key.startsWith('__')));
+  return underChannel(Object.fromEntries(Object.entries(merged).filter(([key]) => !key.startsWith('__'))));
 }
 
 const record = (value: unknown): Record<string, unknown> =>

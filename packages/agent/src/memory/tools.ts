@@ -3,6 +3,7 @@ import { MEMORY_CATEGORIES, ReindeerError, type StoredMemoryFact } from '@reinde
 import { z } from 'zod';
 import { runOptions } from '../loop/run-options.ts';
 import type { AttemptScope } from '../loop/scope.ts';
+import { isUntrustedChannel } from '../safety/channels.ts';
 import { defineTool, failed } from '../tools/define.ts';
 import type { Memory, MemoryOwner } from './service.ts';
 import { MAX_FACT } from './settings.ts';
@@ -13,8 +14,6 @@ You remember the user across conversations with memory_search, memory_add, memor
 </memory_tool_system>`;
 
 const MOST = 20;
-/** Channels in which others than the user speak: there nobody changes what is remembered of the user (SAFE-5). */
-const UNTRUSTED: ReadonlySet<unknown> = new Set(['github']);
 
 const category = z.enum(MEMORY_CATEGORIES);
 const confidence = z.number().min(0).max(1).describe('How sure you are, 0 to 1.');
@@ -101,7 +100,7 @@ const ownerOf = ({ agent, attempt }: AttemptScope): MemoryOwner => ({
 });
 
 function guard(run: Readonly<Record<string, unknown>>): void {
-  if (UNTRUSTED.has(run.channel_name))
+  if (isUntrustedChannel(run.channel_name))
     failed('what is remembered about the user is not changed from this channel, where others speak too.');
 }
 

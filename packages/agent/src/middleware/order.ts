@@ -31,6 +31,7 @@ import { UPLOADS } from './uploads.ts';
 
 /** Names that other parts of the agent give to middleware of theirs. */
 export const TOOL_PROGRESS = 'tool-progress';
+export const AUTHORIZATION = 'authorization';
 export const AGENT_TOOLS = 'agent-tools';
 export const SKILL_ACTIVATION = 'skill-activation';
 export const SKILL_POLICY = 'skill-policy';
@@ -98,6 +99,9 @@ export const ORDER_RULES: readonly OrderRule[] = [
   { before: TOOL_ERRORS, after: GUARDRAIL, reason: 'a policy that throws must not end the run' },
   { before: GUARDRAIL, after: BASH_AUDIT, reason: 'what a policy refuses is not even looked at' },
   { before: BASH_AUDIT, after: READ_BEFORE_WRITE, reason: 'what the audit refuses uses no reading up' },
+  { before: AUTHORIZATION, after: AGENT_TOOLS, reason: 'an agent chooses among the tools that its user may use' },
+  { before: AUTHORIZATION, after: DEFERRED_TOOLS, reason: 'what the user may not use is not looked for' },
+  { before: AUTHORIZATION, after: GUARDRAIL, reason: 'no policy is asked about what the user may not do at all' },
   { before: AGENT_TOOLS, after: SKILL_POLICY, reason: 'a skill chooses among the tools that the agent has' },
   { before: AGENT_TOOLS, after: DEFERRED_TOOLS, reason: 'what the agent may not call is not looked for' },
   { before: SKILL_ACTIVATION, after: SKILL_POLICY, reason: 'a policy is that of the active skills' },

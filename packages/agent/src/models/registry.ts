@@ -12,6 +12,8 @@ export interface ModelChoice {
   readonly reasoningEffort?: string | null;
   /** Laid over the entry's settings: those of a custom agent. null = as the entry says. */
   readonly settings?: { readonly temperature: number | null; readonly max_tokens: number | null } | null;
+  /** May this model be used (SAFE-2)? The first that may takes the place of one that may not. Absent = every one may. */
+  readonly permits?: (model: string) => Promise<boolean>;
 }
 
 export interface ChosenModel {
@@ -144,10 +146,21 @@ export function createModelRegistry(options: RegistryOptions): ModelRegistry {
     return entry;
   };
 
+  const permitted = async (wanted: ModelEntry, permits: ModelChoice['permits']): Promise<ModelEntry> => {
+    if (permits === undefined) return wanted;
+    for (const entry of [wanted, ...entries]) {
+      if (!(await permits(entry.name))) continue;
+      if (entry !== wanted)
+        options.logger.warn('A model is not permitted, using another', { asked: wanted.name, used: entry.name });
+      return entry;
+    }
+    throw new ReindeerError('forbidden', 'None of the configured models may be used here.');
+  };
+
   return {
     list: () => entries.map(modelInfo),
     async choose(choice) {
-      const entry = find(choice.name);
+      const entry = await permitted(find(choice.name), choice.permits);
       const wanted = choice.thinking ?? true;
       const thinking = wanted && entry.supports_thinking === true;
       if (choice.thinking === true && !thinking)

@@ -58,6 +58,10 @@ const call = (name: string, args: Record<string, unknown>): Turn => ({
 const bash = (command = 'go'): Turn => call('bash', { command });
 const reading = (name = 'weather'): Turn => call('read_file', { path: `/mnt/skills/public/${name}/SKILL.md` });
 
+/** Long results, where the harness itself wrote them. */
+const saved = ({ contents }: MemorySandboxes): string[] =>
+  [...contents].flatMap(([path, bytes]) => (path.includes('/.tool-results/') ? [Buffer.from(bytes).toString()] : []));
+
 async function play(
   input: string,
   turns: readonly Turn[],
@@ -95,7 +99,7 @@ async function play(
   return {
     bound: sandboxes.commands.map(({ env }) => env ?? {}),
     results: outcome.messages.filter((message) => message.type === 'tool').map((message) => message.text),
-    everything: JSON.stringify([outcome.values, model.requests, attempt.events]),
+    everything: JSON.stringify([outcome.values, model.requests, attempt.events, saved(sandboxes)]),
     events: attempt.events,
   };
 }

@@ -1,7 +1,7 @@
 import type { StructuredToolInterface } from '@langchain/core/tools';
-import { ReindeerError, type Surroundings } from '@reindeer/protocol';
+import { ReindeerError, type Run, type Surroundings } from '@reindeer/protocol';
 import { z } from 'zod';
-import type { ModelRegistry } from '../models/registry.ts';
+import type { ModelChoice, ModelRegistry } from '../models/registry.ts';
 import { defineTool, failed } from '../tools/define.ts';
 import { Capacity } from './capacity.ts';
 import { type ChildAgent, type ChildAgentParts, childAgent } from './child-agents.ts';
@@ -31,7 +31,11 @@ export interface SubagentOptions {
 /** What the `task` tool needs of the agent that offers it. */
 export interface DelegationParts extends ChildAgentParts {
   readonly models: ModelRegistry;
+  readonly permitsOf: PermitsOf;
 }
+
+/** Which models the user of a run may use, as a choice of a model takes it. */
+export type PermitsOf = (run: Run) => Pick<ModelChoice, 'permits'>;
 
 /**
  * The sub-agents of one process: their queue, those at work, and the `task` tool that starts them. A sub-agent is a graph of its own inside

@@ -197,7 +197,11 @@ export class TaskCall {
     const chosen =
       name === null
         ? null
-        : await this.#parts.models.choose({ name, ...(typeof thinking === 'boolean' ? { thinking } : {}) });
+        : await this.#parts.models.choose({
+            name,
+            ...(typeof thinking === 'boolean' ? { thinking } : {}),
+            ...this.#parts.permitsOf(this.#context.scope.attempt.run),
+          });
     const model = chosen?.model ?? ofRun;
     if (model === null) throw new ReindeerError('internal', 'The run has no model.');
     this.#model = chosen?.entry.name ?? modelName(model);

@@ -67,6 +67,7 @@ describe('safe-guards of the agent', () => {
         'safety_finish_reason: {detectors: [gemini]}',
         'read_before_write: {enabled: false}',
         'guardrails: {enabled: true, fail_closed: false, provider: {use: "deerflow.guardrails:AllowlistProvider", config: {denied_tools: [bash]}}}',
+        'authorization: {enabled: true, default_role: reader, users: {"Ann@x.org": admin}, provider: {use: "deerflow.authz:RBACProvider", config: {roles: {admin: {}, reader: {tools: {deny: [bash]}}}}}}',
         'suggestions: {max_suggestions: 5}',
         'approvals: {tools: [bash], expire_after_seconds: 60}',
       ].join('\n'),
@@ -96,6 +97,15 @@ describe('safe-guards of the agent', () => {
     expect(safeguards.safetyFinish.detectors).toEqual(['gemini']);
     expect(safeguards.readBeforeWrite).toBe(false);
     expect(safeguards.guardrails).toMatchObject({ failClosed: false, provider: { name: 'allowlist' } });
+    const { provider, users, defaultRole } = safeguards.authorization;
+    // By the id that the server uses, whatever way the operator knows the person.
+    expect([Object.values(users), defaultRole]).toEqual([['admin'], 'reader']);
+    expect(Object.keys(users)[0]).toMatch(/^ann-x-org--[0-9a-f]{16}$/);
+    const reader = { userId: 'u', role: 'reader', channel: null };
+    expect([provider?.permits(reader, 'tools', 'bash'), provider?.permits(reader, 'tools', 'ls')]).toEqual([
+      false,
+      true,
+    ]);
     expect(agent.suggestions.most).toBe(5);
     expect(agent.approvalExpiryMs).toBe(60_000);
     await write('');
@@ -110,6 +120,16 @@ describe('safe-guards of the agent', () => {
     ['summarization: {trigger: {type: fraction, value: 3}}', 'summarization'],
     ['token_budget: {max_tokens: 10}', 'token_budget.max_tokens'],
     ['safety_finish_reason: {detectors: []}', 'must name at least one'],
+    ['authorization: {enabled: true}', 'authorization.provider is missing'],
+    ['authorization: {enabled: true, provider: {use: rbak}}', 'rbac'],
+    [
+      'authorization: {enabled: true, default_role: usr, provider: {use: rbac, config: {roles: {user: {}}}}}',
+      'there is no role "usr"',
+    ],
+    [
+      'authorization: {enabled: true, users: {ann: boss}, provider: {use: rbac, config: {roles: {user: {}}}}}',
+      'authorization.users.ann: there is no role "boss"',
+    ],
     ['guardrails: {enabled: true}', 'guardrails.provider is missing'],
     ['guardrails: {enabled: true, provider: {use: alowlist}}', 'allowlist'],
   ])('%s is refused with what is wrong', async (text, problem) => {

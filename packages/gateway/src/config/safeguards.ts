@@ -1,13 +1,17 @@
 import {
+  type AuthorizationSettings,
   allowlistProvider,
   type CompactionTrigger,
   DEFAULT_CIRCUIT_BREAKER,
   DEFAULT_LLM_CALL,
   DEFAULT_SAFEGUARDS,
   type LlmCallSettings,
+  type RoleGrants,
+  rbacProvider,
   type SafeguardSettings,
 } from '@reindeer/agent';
 import { ReindeerError } from '@reindeer/protocol';
+import { safeUserId } from '@reindeer/sandbox';
 import { didYouMean } from '../nearest.ts';
 import { isOwnModule } from './class-path.ts';
 import type { ConfigFile } from './schema.ts';
@@ -109,6 +113,7 @@ export function agentSettingsOf(config: ConfigFile): AgentSettings {
       },
       readBeforeWrite: config.read_before_write?.enabled ?? true,
       guardrails: guardrailsOf(config.guardrails),
+      authorization: authorizationOf(config.authorization),
     },
     guardrailModule: guardrailModuleOf(config.guardrails),
     detectorModules: (safety.detectors ?? []).filter(isOwnModule),
@@ -151,3 +156,59 @@ function guardrailsOf(section: ConfigFile['guardrails']): SafeguardSettings['gua
   const { allowed_tools: allowed, denied_tools: denied } = provider.config ?? {};
   return { provider: allowlistProvider({ allowed: allowed ?? null, denied: denied ?? [] }), failClosed, passport };
 }
+
+/** Names of authorization providers; class paths of files that are carried over end in one of the others. */
+const RBAC: readonly string[] = ['rbac', 'RBACProvider', 'RbacProvider', 'RBACAuthorizationProvider'];
+
+/** @throws ReindeerError `configuration` for an unknown provider, or for a role that nobody has defined */
+function authorizationOf(section: ConfigFile['authorization']): AuthorizationSettings {
+  const failClosed = section?.fail_closed ?? true;
+  const defaultRole = section?.default_role ?? 'user';
+  const users = Object.fromEntries(
+    Object.entries(section?.users ?? {}).map(([user, role]) => [safeUserId(user), role]),
+  );
+  if (section?.enabled !== true) return { provider: null, failClosed, defaultRole, users };
+  const { provider } = section;
+  if (provider == null)
+    throw new ReindeerError(
+      'configuration',
+      'authorization.enabled is true, but authorization.provider is missing. Set provider.use to rbac with provider.config.roles, or enabled to false.',
+    );
+  const last = provider.use.split(/[:./]/).at(-1) ?? '';
+  if (!RBAC.includes(provider.use) && !RBAC.includes(last))
+    throw new ReindeerError(
+      'configuration',
+      `authorization.provider.use: there is no authorization provider "${provider.use}" in this version.${didYouMean(provider.use, RBAC)} Use rbac.`,
+    );
+  const roles = provider.config?.roles ?? {};
+  const known = Object.keys(roles);
+  const named: readonly (readonly [string, string])[] = [
+    ['default_role', defaultRole],
+    ...Object.entries(section.users ?? {}).map(([user, role]) => [`users.${user}`, role] as const),
+  ];
+  for (const [key, role] of named)
+    if (!known.includes(role))
+      throw new ReindeerError(
+        'configuration',
+        `authorization.${key}: there is no role "${role}" in authorization.provider.config.roles.${didYouMean(role, known)} Roles: ${known.join(', ') || 'none'}.`,
+      );
+  return { provider: rbacProvider(mapped(roles)), failClosed, defaultRole, users };
+}
+
+type Roles = NonNullable<
+  NonNullable<NonNullable<NonNullable<ConfigFile['authorization']>['provider']>['config']>['roles']
+>;
+
+/** What a role says nothing of is not restricted; lists that are left out restrict nothing either. */
+const mapped = (roles: Roles): Record<string, RoleGrants> =>
+  Object.fromEntries(
+    Object.entries(roles).map(([role, grants]) => [
+      role,
+      Object.fromEntries(
+        (['tools', 'routes', 'models'] as const).flatMap((resource) => {
+          const grant = grants[resource];
+          return grant === undefined ? [] : [[resource, { allow: grant.allow ?? '*', deny: grant.deny ?? [] }]];
+        }),
+      ),
+    ]),
+  );

@@ -86,6 +86,13 @@ const frequency = section({
 const DETECTORS: readonly string[] = ['openai', 'anthropic', 'gemini'];
 
 /** What keeps long work alive; each key is the reference's. */
+const grant = section({
+  allow: z
+    .union([z.literal('*'), z.array(text)], { error: 'must be "*" or a list of names; a name may end in *' })
+    .optional(),
+  deny: z.array(text, { error: 'must be a list of names; a name may end in *' }).optional(),
+});
+
 const safeguardSections = {
   tool_output: section({
     enabled: yes.optional(),
@@ -166,6 +173,24 @@ const safeguardSections = {
     provider: section({
       use: text.min(1, 'must not be empty'),
       config: section({ allowed_tools: names.nullish(), denied_tools: names.nullish() }).nullish(),
+    }).nullish(),
+  }).optional(),
+  authorization: section({
+    enabled: yes.optional(),
+    fail_closed: yes.optional(),
+    default_role: text.min(1, 'must not be empty').optional(),
+    users: z.record(z.string(), text, { error: 'must be a list of user: role' }).nullish(),
+    provider: section({
+      use: text.min(1, 'must not be empty'),
+      config: section({
+        roles: z
+          .record(
+            z.string(),
+            section({ tools: grant.optional(), routes: grant.optional(), models: grant.optional() }),
+            { error: 'must be a list of role: what it may do' },
+          )
+          .optional(),
+      }).nullish(),
     }).nullish(),
   }).optional(),
   suggestions: section({
@@ -367,6 +392,7 @@ export const configSchema = section({
     host: text.optional(),
     port: count('a port', 0, 65_535).optional(),
     token: text.min(16, 'must have at least 16 characters').nullish(),
+    internal_token: text.min(16, 'must have at least 16 characters').nullish(),
     allowed_hosts: z.array(text, { error: 'must be a list of host names' }).optional(),
     allowed_origins: z
       .array(z.url({ error: 'must be origins such as https://reindeer.example.org' }), {
@@ -405,7 +431,6 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'dedupe_storage',
   'channel_connections',
   'channels',
-  'authorization',
   'auth',
   'plugins',
 ];

@@ -96,6 +96,8 @@ export interface Settings {
     readonly loopback: boolean;
     /** The operator's token; null = none was given. */
     readonly token: string | null;
+    /** Token of programs that act for users; null = there are none. */
+    readonly internalToken: string | null;
     readonly allowedHosts: readonly string[];
     readonly allowedOrigins: readonly string[];
     readonly heartbeatMs: number;
@@ -298,6 +300,16 @@ function serverOf({ config, variables }: LoadedConfig, line: CommandLineSettings
       'configuration',
       'The token may only have visible ASCII characters. Choose one with: openssl rand -hex 32',
     );
+  const internalToken =
+    variables.REINDEER_INTERNAL_TOKEN ??
+    variables.DEER_FLOW_INTERNAL_AUTH_TOKEN ??
+    config.server?.internal_token ??
+    null;
+  if (internalToken !== null && (internalToken.length < 16 || !/^[\x21-\x7e]+$/.test(internalToken)))
+    throw new ReindeerError(
+      'configuration',
+      'The internal token needs at least 16 visible ASCII characters. Choose one with: openssl rand -hex 32',
+    );
   const loopback = isLoopbackName(host.toLowerCase().replace(/^\[|\]$/g, ''));
   if (!loopback && token === null)
     throw new ReindeerError(
@@ -314,6 +326,7 @@ function serverOf({ config, variables }: LoadedConfig, line: CommandLineSettings
     port,
     loopback,
     token,
+    internalToken,
     allowedHosts: [...(config.server?.allowed_hosts ?? []), ...own],
     allowedOrigins: [...(config.server?.allowed_origins ?? []), ...cors],
     heartbeatMs: (config.server?.heartbeat_seconds ?? 15) * 1000,

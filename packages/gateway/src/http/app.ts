@@ -11,6 +11,7 @@ import { conversationRoutes } from './conversation.ts';
 import { errorAnswer } from './errors.ts';
 import { feedbackRoutes } from './feedback.ts';
 import { API_POLICY, contentTypeGuard, hostGuard, originGuard, SECURITY_HEADERS, tokenGuard } from './guards.ts';
+import { identityGuard } from './identity.ts';
 import { assistantRoutes, metaRoutes } from './meta.ts';
 import { servePage } from './page.ts';
 import type { HttpParts } from './parts.ts';
@@ -38,7 +39,12 @@ export function createApp(parts: HttpParts): OpenAPIHono<Environment> {
     await next();
   });
   app.use(hostGuard(parts.guards), originGuard(parts.guards), contentTypeGuard());
-  app.use('/api/*', tokenGuard(parts.guards));
+  const identity = identityGuard({
+    internalToken: parts.guards.internalToken ?? null,
+    userId: parts.userId,
+    authorization: () => parts.authorization?.() ?? null,
+  });
+  app.use('/api/*', identity, tokenGuard(parts.guards));
   app.use('/api/*', async (c, next) => {
     c.env.outgoing.setHeader('content-security-policy', API_POLICY);
     c.env.outgoing.setHeader('cache-control', 'no-store');

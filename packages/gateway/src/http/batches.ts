@@ -1,6 +1,6 @@
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { z } from '@hono/zod-openapi';
-import { checkSchema } from '@reindeer/agent';
+import { checkSchema, ROLE_KEY } from '@reindeer/agent';
 import {
   BATCH_ITEM_STATUSES,
   type Batch,
@@ -119,7 +119,10 @@ export function batchRoutes(api: Api, parts: BatchRouteParts): void {
         items: body.items,
         spec: {
           model_name: model,
-          ...(model === null ? {} : { run_context: { model_name: model } }),
+          run_context: {
+            ...(model === null ? {} : { model_name: model }),
+            ...(c.get('role') === null ? {} : { [ROLE_KEY]: c.get('role') }),
+          },
           ...(body.result_schema == null ? {} : { result_schema: body.result_schema as JsonObject }),
         },
         notify: body.notify,

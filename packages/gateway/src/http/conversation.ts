@@ -80,6 +80,8 @@ export function conversationRoutes(api: Api, parts: HttpParts): void {
       if (!conversation.compacts)
         throw new ReindeerError('conflict', 'Compaction is switched off on this server (summarization.enabled).');
       const modelName = checkModel(body.model_name);
+      if (modelName !== null && (await c.get('permits')?.('models', modelName)) === false)
+        throw new ReindeerError('forbidden', `Your role may not use the model "${modelName}".`);
       const userId = c.get('userId');
       let report: JsonObject = {};
       const { checkpointId } = settled(
@@ -149,11 +151,13 @@ export function conversationRoutes(api: Api, parts: HttpParts): void {
     async ({ c, params, body }) => {
       const thread = await threads.get({ threadId: params.thread_id, userId: c.get('userId') });
       if (thread === null) throw notFound('thread', params.thread_id);
+      const asked = limits.models.includes(body.model_name ?? '') ? (body.model_name ?? null) : null;
+      const permitted = asked !== null && (await c.get('permits')?.('models', asked)) !== false;
       const suggestions =
         (await conversation?.suggest({
           messages: body.messages,
           count: body.n,
-          modelName: limits.models.includes(body.model_name ?? '') ? (body.model_name ?? null) : null,
+          modelName: permitted ? asked : null,
           signal: c.req.raw.signal,
         })) ?? [];
       return c.json({ suggestions });

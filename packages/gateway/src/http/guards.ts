@@ -12,6 +12,8 @@ export interface GuardSettings {
   readonly allowedOrigins: readonly string[];
   /** null = none needed: only on loopback, with a sandbox that cannot reach the loopback. */
   readonly token: string | null;
+  /** Token of programs that act for users, in place of the other one; absent or null = there are none. */
+  readonly internalToken?: string | null;
 }
 
 /** Splits `host:port` of a Host header; null when it is malformed. */
@@ -138,7 +140,7 @@ export function contentTypeGuard(): MiddlewareHandler<Environment> {
 /** Needs the token on everything below `/api` and on `/metrics`; the page itself, `/health` and `/openapi.json` hold nothing private. */
 export function tokenGuard(settings: GuardSettings): MiddlewareHandler<Environment> {
   return async (c, next) => {
-    if (settings.token !== null) {
+    if (settings.token !== null && c.get('internal') !== true) {
       const given = tokenOf((name) => c.req.header(name));
       if (given === null || !tokenMatches(given, settings.token)) {
         c.header('www-authenticate', 'Bearer realm="reindeer"');

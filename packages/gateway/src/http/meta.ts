@@ -1,7 +1,8 @@
 import { z } from '@hono/zod-openapi';
+import { ReindeerError } from '@reindeer/protocol';
 import { notFound } from './errors.ts';
-import type { Assistant, HttpParts } from './parts.ts';
-import { type Api, route } from './route.ts';
+import type { Assistant, HttpParts, ModelView } from './parts.ts';
+import { type Api, type RequestContext, route } from './route.ts';
 
 const tag = 'About';
 const object = z.record(z.string(), z.unknown());
@@ -17,7 +18,7 @@ export function metaRoutes(api: Api, parts: HttpParts): void {
       summary: 'The configured models.',
       answers: { 200: '{models, token_usage}' },
     },
-    ({ c }) => c.json({ models: parts.models, token_usage: { enabled: parts.tokenUsage } }),
+    async ({ c }) => c.json({ models: await permittedModels(c, parts), token_usage: { enabled: parts.tokenUsage } }),
   );
   route(
     api,
@@ -27,11 +28,13 @@ export function metaRoutes(api: Api, parts: HttpParts): void {
       tag,
       summary: 'One model.',
       params: z.object({ name: z.string().max(200) }),
-      answers: { 200: 'The model.', 404: 'No such model.' },
+      answers: { 200: 'The model.', 403: 'Not for this role.', 404: 'No such model.' },
     },
-    ({ c, params }) => {
+    async ({ c, params }) => {
       const model = parts.models.find((entry) => entry.name === params.name);
       if (model === undefined) throw notFound('model', params.name);
+      if (!(await permittedModels(c, parts)).includes(model))
+        throw new ReindeerError('forbidden', `Your role may not use the model "${params.name}".`);
       return c.json(model);
     },
   );
@@ -64,6 +67,14 @@ export function metaRoutes(api: Api, parts: HttpParts): void {
     ({ c }) =>
       c.json({ name: 'reindeer', version: parts.version, flags: { assistants: true, crons: false, langsmith: false } }),
   );
+}
+
+/** The models that the user's role may use. */
+async function permittedModels(c: RequestContext, parts: HttpParts): Promise<readonly ModelView[]> {
+  const permits = c.get('permits');
+  if (permits === undefined) return parts.models;
+  const permitted = await Promise.all(parts.models.map(({ name }) => permits('models', name)));
+  return parts.models.filter((_, at) => permitted[at]);
 }
 
 const assistantView = (assistant: Assistant & { readonly graphId?: string }) => ({

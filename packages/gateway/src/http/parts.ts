@@ -1,3 +1,4 @@
+import type { Authorization } from '@reindeer/agent';
 import type {
   FeedbackStore,
   JsonObject,
@@ -68,6 +69,8 @@ export interface HttpParts {
   readonly configuration?: LiveSettings;
   /** Looks whether the configuration is another one by now; before each request that depends on the models. */
   readonly refresh?: () => Promise<void>;
+  /** Who may do what; absent = everybody everything. */
+  readonly authorization?: () => Authorization | null;
   /** Custom agents of users; absent = there are none. */
   readonly agents?: {
     /** May they be managed over HTTP? */

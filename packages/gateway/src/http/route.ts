@@ -4,11 +4,19 @@ import { type Json, ReindeerError } from '@reindeer/protocol';
 import type { Context } from 'hono';
 import { didYouMean } from '../nearest.ts';
 import { invalid, MAX_PROBLEMS, type Problem } from './errors.ts';
+import { checkPermission } from './identity.ts';
 
 export interface RequestVariables {
   /** Id of this request in the log; sent back as `x-request-id`. */
   requestId: string;
+  /** For whom the request is; the id under which everything of that person is kept. */
   userId: string;
+  /** Did the caller show the internal token? */
+  internal: boolean;
+  /** The user's role where roles count, or where a trusted caller named one; null = no role is known. */
+  role: string | null;
+  /** May the user do this? Absent = everybody may do everything. */
+  permits?: (resource: 'routes' | 'models', name: string) => Promise<boolean>;
 }
 export type Environment = { Bindings: HttpBindings; Variables: RequestVariables };
 export type RequestContext = Context<Environment>;
@@ -64,6 +72,7 @@ export function route<
 ): void {
   document(api, definition);
   const run = async (c: RequestContext): Promise<Response> => {
+    await checkPermission(c, definition);
     const params = check(definition.params, c.req.param(), 'path');
     const query = check(definition.query, queryOf(c), 'query');
     const body = definition.body === undefined ? undefined : check(definition.body, await readJson(c), 'body');

@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { isAgentName, MAX_SECRET } from '@reindeer/agent';
+import { isAgentName, MAX_SECRET, ROLE_KEY } from '@reindeer/agent';
 import {
   type CrashPolicy,
   type DisconnectMode,
@@ -70,6 +70,14 @@ export interface RunLimits {
   readonly models: readonly string[];
 }
 
+/** Who asks for a run, as the server knows it. */
+export interface RunCaller {
+  /** A trusted program: it may say which channel the words came from, and that nobody is there to answer. */
+  readonly internal: boolean;
+  /** null = no role is known. */
+  readonly role: string | null;
+}
+
 const STREAM_MODES = [
   'values',
   'messages-tuple',
@@ -94,6 +102,8 @@ const CONTEXT_KEYS = [
   // Asks a person before these tools, on top of what the operator demands: it can only make a run more careful.
   'interrupt_on',
 ] as const;
+/** Only for trusted programs (AG-1). */
+const INTERNAL_KEYS = ['non_interactive', 'channel_name', 'channel_user_id'] as const;
 const NULL_COUNTS: readonly string[] = ['thinking_enabled', 'reasoning_effort'];
 /** Identity comes from the server alone (SEC-06): these are taken out, whoever sends them. */
 const SERVER_KEYS =
@@ -106,7 +116,13 @@ const SERVER_KEYS =
  * @param threadId the thread of the route, null when a stateless run makes its own
  * @param attached does the creator read the stream of the run? Only then is `cancel` the default on a disconnect
  */
-export function planRun(body: RunBody, threadId: string | null, attached: boolean, limits: RunLimits): RunPlan {
+export function planRun(
+  body: RunBody,
+  threadId: string | null,
+  attached: boolean,
+  limits: RunLimits,
+  caller: RunCaller = { internal: false, role: null },
+): RunPlan {
   refuseUnsupported(body);
   const streamModes = streamModesOf(body.stream_mode);
   const input = (body.input ?? null) as Json;
@@ -120,7 +136,10 @@ export function planRun(body: RunBody, threadId: string | null, attached: boolea
     ...contextInConfig(body.config),
     ...(body.context as JsonObject | null),
   };
-  const context = contextOf(options, limits);
+  const context = {
+    ...contextOf(options, limits, caller),
+    ...(caller.role === null ? {} : { [ROLE_KEY]: caller.role }),
+  };
   return {
     request: {
       input,
@@ -294,7 +313,9 @@ function configOf(config: RunBody['config'], threadId: string | null, limits: Ru
       },
     ]);
   const kept = Object.fromEntries(
-    Object.entries(configurable as JsonObject).filter(([key]) => key !== 'secrets' && !SERVER_KEYS.test(key)),
+    Object.entries(configurable as JsonObject).filter(
+      ([key]) => key !== 'secrets' && !(INTERNAL_KEYS as readonly string[]).includes(key) && !SERVER_KEYS.test(key),
+    ),
   );
   return redactSecrets({
     recursion_limit: Math.min(
@@ -321,18 +342,19 @@ function contextInConfig(config: RunBody['config']): JsonObject {
   return typeof context === 'object' && context !== null && !Array.isArray(context) ? (context as JsonObject) : {};
 }
 
-function contextOf(given: JsonObject, limits: RunLimits): JsonObject {
+function contextOf(given: JsonObject, limits: RunLimits, caller: RunCaller): JsonObject {
+  const allowed: readonly string[] = caller.internal ? [...CONTEXT_KEYS, ...INTERNAL_KEYS] : CONTEXT_KEYS;
   const problems: Problem[] = [];
   const context: Record<string, Json> = {};
   for (const [key, value] of Object.entries(given)) {
     if (value === undefined || SERVER_KEYS.test(key)) continue;
     // These two say with null that an agent's profile does not count (AG-1); everywhere else it is as if nothing was said.
     if (value === null && !NULL_COUNTS.includes(key)) continue;
-    if ((CONTEXT_KEYS as readonly string[]).includes(key)) context[key] = value;
+    if (allowed.includes(key)) context[key] = value;
     else if (problems.length < MAX_PROBLEMS)
       problems.push({
         loc: ['body', 'context', key.slice(0, 80)],
-        msg: `Unknown field "${key.slice(0, 80)}".${didYouMean(key, CONTEXT_KEYS) || ` Known fields: ${CONTEXT_KEYS.join(', ')}.`}`,
+        msg: `Unknown field "${key.slice(0, 80)}".${didYouMean(key, allowed) || ` Known fields: ${allowed.join(', ')}.`}`,
         type: 'unknown_field',
       });
   }
@@ -346,6 +368,9 @@ function contextOf(given: JsonObject, limits: RunLimits): JsonObject {
         type: 'invalid_value',
       },
     ]);
+  for (const key of ['channel_name', 'channel_user_id'])
+    if (context[key] !== undefined && (typeof context[key] !== 'string' || context[key].length > 200))
+      throw invalid([{ loc: ['body', 'context', key], msg: 'Must be a text.', type: 'invalid_value' }]);
   const agent = context.agent_name;
   if (agent !== undefined && (typeof agent !== 'string' || !isAgentName(agent)))
     throw invalid([

@@ -88,7 +88,10 @@ async function createRun(
       },
     ]);
   const threadId = routeThread ?? (typeof named === 'string' ? named : null);
-  const plan = planRun(body, threadId, attached, parts.limits);
+  const plan = planRun(body, threadId, attached, parts.limits, {
+    internal: c.get('internal'),
+    role: c.get('role'),
+  });
   const userId = c.get('userId');
   const { assistantId, request } = await agentOf(parts, userId, body.assistant_id, plan.request);
   const { checkpointId } = request;
