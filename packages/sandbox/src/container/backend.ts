@@ -413,7 +413,7 @@ function isNameConflict(answer: JsonAnswer): boolean {
 }
 
 /** Podman answers 500 while the removal of a container ends, in the words of a container that is not there. */
-function isGone(answer: EngineAnswer): boolean {
+function isGone(answer: JsonAnswer): boolean {
   return answer.status === 404 || (answer.status === 500 && /no such container/i.test(messageOf(answer)));
 }
 
