@@ -83,6 +83,15 @@ export {
   type GuardrailRequest,
 } from './safety/guardrails.ts';
 export { neutralTags } from './safety/tags.ts';
+export { type ExtraMiddleware, type Placed, withExtras } from './sdk/anchors.ts';
+export {
+  type AgentCall,
+  type AgentFeatures,
+  type AgentOptions,
+  type AgentResult,
+  createReindeerAgent,
+  type ReindeerAgent,
+} from './sdk/create-agent.ts';
 export { readMember } from './skills/archive.ts';
 export { isSkillName } from './skills/format.ts';
 export type { AskModel } from './skills/judge.ts';
@@ -118,8 +127,8 @@ export {
 export { type SubagentOptions, Subagents } from './subagents/subagents.ts';
 export { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from './tools/core-tools.ts';
 export { defineTool, failed, type ToolContext, type ToolDefinition } from './tools/define.ts';
-export { hiddenForms, masked } from './tools/text.ts';
 export { type OwnTool, type OwnToolContext, ownTool } from './tools/own-tool.ts';
+export { hiddenForms, masked } from './tools/text.ts';
 export { TOOL_META, type ToolMeta } from './tools/tool-meta.ts';
 export {
   DEFAULT_WEB_TOOLS,
