@@ -7,6 +7,7 @@ import { journalScripts } from './journal/scripts.ts';
 import { logScripts } from './log/scripts.ts';
 import { databaseScripts } from './meta.ts';
 import { runScripts } from './runs/scripts.ts';
+import { scheduleScripts } from './schedules/scripts.ts';
 import { statsScripts } from './stats.ts';
 import { threadScripts } from './threads/scripts.ts';
 import { captureScripts } from './user-memory/captures.ts';
@@ -27,6 +28,7 @@ export const scripts = {
   ...attemptScripts,
   ...batchScripts,
   ...feedbackScripts,
+  ...scheduleScripts,
   ...documentScripts,
   ...captureScripts,
 };

@@ -7,6 +7,7 @@ import type {
   FeedbackStore,
   Log,
   RunStore,
+  ScheduleStore,
   ThreadStore,
   ToolJournal,
 } from '@reindeer/protocol';
@@ -72,6 +73,24 @@ export function feedbackStore(call: Call): FeedbackStore {
     put: (input) => call('feedback.put', input),
     list: (input) => call('feedback.list', input),
     remove: (input) => call('feedback.remove', input),
+  };
+}
+
+export function scheduleStore(call: Call): ScheduleStore {
+  return {
+    create: (input) => call('schedules.create', input),
+    get: (input) => call('schedules.get', input),
+    list: (input) => call('schedules.list', input),
+    update: (input) => call('schedules.update', input),
+    remove: (input) => call('schedules.remove', input),
+    due: (input) => call('schedules.due', input),
+    nextDue: () => call('schedules.nextDue', {}),
+    take: (input) => call('schedules.take', input),
+    takeOver: (input) => call('schedules.takeOver', input),
+    launched: (input) => call('schedules.launched', input),
+    notLaunched: (input) => call('schedules.notLaunched', input),
+    settle: (input) => call('schedules.settle', input),
+    occurrences: (input) => call('schedules.occurrences', input),
   };
 }
 

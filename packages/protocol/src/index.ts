@@ -19,6 +19,7 @@ export * from './sandbox-backend.ts';
 export * from './sandbox-lifecycle.ts';
 export * from './sandbox-machine.ts';
 export * from './sandbox-ownership.ts';
+export * from './schedule.ts';
 export * from './service.ts';
 export * from './shutdown-ownership.ts';
 export * from './stores.ts';

@@ -17,6 +17,7 @@ import type {
   TerminalStatus,
   TokenUsage,
 } from './run.ts';
+import type { ScheduleStore } from './schedule.ts';
 
 /**
  * The durable ports. Every method is one transaction. A method that acts for a holder starts with one conditional update of the
@@ -485,6 +486,7 @@ export interface Stores {
   readonly batches: BatchStore;
   readonly memory: MemoryStore;
   readonly feedback: FeedbackStore;
+  readonly schedules: ScheduleStore;
   /** Where a transaction costs more than what is in it; without it an attempt calls `journal` and `checkpoints` write by write. */
   readonly attempts?: AttemptStore;
   /** Flushes and closes; idempotent. */

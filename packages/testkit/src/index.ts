@@ -15,6 +15,7 @@ export * from './contracts/sandbox/scene.ts';
 export * from './contracts/sandbox-lifecycle.ts';
 export * from './contracts/sandbox-port.ts';
 export * from './contracts/scene.ts';
+export * from './contracts/schedule-store.ts';
 export * from './contracts/thread-store.ts';
 export * from './deferred.ts';
 export * from './faults.ts';

@@ -7,6 +7,7 @@ import {
   memoryStoreContract,
   retryContract,
   runStoreContract,
+  scheduleStoreContract,
   testSurroundings,
   threadStoreContract,
 } from '@reindeer/testkit';
@@ -29,4 +30,5 @@ journalContract('memory', open);
 threadStoreContract('memory', open);
 retryContract('memory', open);
 batchStoreContract('memory', open);
+scheduleStoreContract('memory', open);
 batchRaceContract('memory', unisolatedMemory);

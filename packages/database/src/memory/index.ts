@@ -8,6 +8,7 @@ import { memoryJournal } from './journal.ts';
 import { memoryLog } from './log.ts';
 import type { Transact } from './runs.ts';
 import { memoryRunStore } from './runs.ts';
+import { memorySchedules } from './schedules.ts';
 import { memoryThreadStore } from './threads.ts';
 import { memoryUserMemory } from './user-memory.ts';
 
@@ -42,6 +43,7 @@ export function openMemory(options: { surroundings: Surroundings; database?: Mem
     batches: memoryBatchStore(database, transact),
     memory: memoryUserMemory(database, transact),
     feedback: memoryFeedback(database, transact),
+    schedules: memorySchedules(database, transact),
     close: async () => {
       open = false;
       for (const listener of listeners) database.listeners.delete(listener);

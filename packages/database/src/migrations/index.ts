@@ -8,6 +8,7 @@ import { memory } from './0005-memory.ts';
 import { feedback } from './0006-feedback.ts';
 import { itemThreads } from './0007-item-threads.ts';
 import { acceptance } from './0008-acceptance.ts';
+import { schedules } from './0009-schedules.ts';
 import { type Migration, TYPES } from './types.ts';
 
 /** In order of version. */
@@ -20,6 +21,7 @@ export const MIGRATIONS: readonly Migration[] = [
   feedback,
   itemThreads,
   acceptance,
+  schedules,
 ];
 
 /** The format that this program writes. */

@@ -8,6 +8,7 @@ import {
   memoryStoreContract,
   retryContract,
   runStoreContract,
+  scheduleStoreContract,
   threadStoreContract,
 } from '@reindeer/testkit';
 import { test } from 'vitest';
@@ -28,6 +29,7 @@ else {
   attemptStoreContract('postgres', pair);
   retryContract('postgres', pair);
   batchStoreContract('postgres', pair);
+  scheduleStoreContract('postgres', pair);
   batchRaceContract('postgres', async () => {
     const { held, peer, close } = await unisolated();
     return unisolatedPostgres(held, peer, await loadDriver(), close);

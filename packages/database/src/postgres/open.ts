@@ -9,7 +9,15 @@ import { PostgresRelay, prepareFrameTable } from '../relay/postgres.ts';
 import { RedisRelay } from '../relay/redis.ts';
 import { scripts } from '../scripts.ts';
 import type { StoredStats } from '../stats.ts';
-import { attemptStore, feedbackStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
+import {
+  attemptStore,
+  feedbackStore,
+  journalStore,
+  logStore,
+  runStore,
+  scheduleStore,
+  threadStore,
+} from '../stores.ts';
 import { userMemoryStore } from '../user-memory/store.ts';
 import { admissionsOf } from './admissions.ts';
 import { PostgresClient } from './client.ts';
@@ -162,6 +170,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     batches: batchStore(call, callFirst),
     memory: userMemoryStore(call),
     feedback: feedbackStore(call),
+    schedules: scheduleStore(call),
     attempts: { ...attempts, begin },
     stats: () => call('database.stats', {}),
     close: () => {

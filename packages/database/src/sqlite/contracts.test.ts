@@ -8,6 +8,7 @@ import {
   type OpenedStores,
   retryContract,
   runStoreContract,
+  scheduleStoreContract,
   testSurroundings,
   threadStoreContract,
 } from '@reindeer/testkit';
@@ -28,4 +29,5 @@ attemptStoreContract('sqlite', open);
 threadStoreContract('sqlite', open);
 retryContract('sqlite', open);
 batchStoreContract('sqlite', open);
+scheduleStoreContract('sqlite', open);
 batchRaceContract('sqlite', unisolatedSqlite);

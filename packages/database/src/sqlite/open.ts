@@ -7,7 +7,15 @@ import { checkpointStore } from '../checkpoints/store.ts';
 import { type FolderLock, lockFolder } from '../folder-lock.ts';
 import type { Identity } from '../meta.ts';
 import type { StoredStats } from '../stats.ts';
-import { attemptStore, feedbackStore, journalStore, logStore, runStore, threadStore } from '../stores.ts';
+import {
+  attemptStore,
+  feedbackStore,
+  journalStore,
+  logStore,
+  runStore,
+  scheduleStore,
+  threadStore,
+} from '../stores.ts';
 import { userMemoryStore } from '../user-memory/store.ts';
 import { backup } from './backup.ts';
 import { SqliteClient } from './client.ts';
@@ -114,6 +122,7 @@ export async function openWith(
     batches: batchStore(call, client.callFirst),
     memory: userMemoryStore(call),
     feedback: feedbackStore(call),
+    schedules: scheduleStore(call),
     attempts: attemptStore(call),
     backup: async (toFile) => {
       if (inMemory) throw new ReindeerError('not_implemented', 'A database in memory cannot be backed up.');

@@ -1,6 +1,14 @@
 import { DatabaseSync } from 'node:sqlite';
 import { type Admission, NO_BATCH_USAGE, NO_USAGE } from '@reindeer/protocol';
-import { checkpointPut, EMPTY_REQUEST, memoryChange, memoryFact, newBatch, packed } from '@reindeer/testkit';
+import {
+  checkpointPut,
+  EMPTY_REQUEST,
+  memoryChange,
+  memoryFact,
+  newBatch,
+  newSchedule,
+  packed,
+} from '@reindeer/testkit';
 import { afterEach, expect, test } from 'vitest';
 import { bindParameters, compileStatement, createDialect, type Script, type Statement, type Tx } from '../executor.ts';
 import { scripts } from '../scripts.ts';
@@ -221,6 +229,36 @@ test('no statement of a call reads a whole table', async () => {
     });
   for (const userId of ['user', null]) await call(scripts['memory.pending'], { userId });
   await call(scripts['memory.clear'], { userId: 'user', now: 3 });
+  const schedule = newSchedule({ userId: 'user', scheduleId: 'schedule', nextRunAt: 1 });
+  await call(scripts['schedules.create'], { schedule, limit: 9 });
+  await call(scripts['schedules.update'], { ...schedule, edit: { title: 'x' }, now: 1 });
+  await call(scripts['schedules.due'], { now: 1, limit: 5 });
+  await call(scripts['schedules.nextDue'], {});
+  const taking = (revision: number, occurrenceId: string) =>
+    call(scripts['schedules.take'], {
+      scheduleId: 'schedule',
+      revision,
+      nextRunAt: 2,
+      occurrence: { occurrenceId, threadId: 'thread', scheduledFor: 1, trigger: 'scheduled' },
+      owner: 'o',
+      leaseMs: 1,
+      maxOpen: 2,
+      keep: 2,
+      now: 1,
+    });
+  await taking(2, 'o1');
+  await taking(3, 'o2');
+  await call(scripts['schedules.takeOver'], { owner: 'p', leaseMs: 1, limit: 5, now: 2 });
+  await call(scripts['schedules.launched'], { occurrenceId: 'o1', owner: 'p', runId: 'x', threadId: 'thread', now: 2 });
+  await call(scripts['schedules.settle'], { now: 3, limit: 5 });
+  await taking(5, 'o3');
+  const failed = { occurrenceId: 'o3', owner: 'o', error: 'no', broken: true, now: 3 };
+  await call(scripts['schedules.notLaunched'], failed);
+  const listing = { userId: 'user', limit: 5, offset: 0 };
+  for (const threadId of [null, 'thread']) await call(scripts['schedules.list'], { ...listing, threadId });
+  await call(scripts['schedules.get'], { scheduleId: 'schedule', userId: 'user' });
+  await call(scripts['schedules.occurrences'], { ...listing, scheduleId: 'schedule' });
+  await call(scripts['schedules.remove'], { scheduleId: 'schedule', userId: 'user' });
   await call(scripts['runs.finalize'], ended('r1'));
   await call(scripts['runs.finalize'], ended('r2'));
   await call(scripts['runs.remove'], { runId: 'r1', userId: 'user' });
@@ -230,7 +268,7 @@ test('no statement of a call reads a whole table', async () => {
   await call(scripts['threads.delete'], { ...own, fence: fenceOf('r4') });
 
   const missed = Object.keys(scripts).filter(
-    (name) => /^(runs|threads|log|journal|batches|memory)\./.test(name) && !called.has(name),
+    (name) => /^(runs|threads|log|journal|batches|memory|schedules)\./.test(name) && !called.has(name),
   );
   expect(missed).toEqual([]);
   const bad: string[] = [];
