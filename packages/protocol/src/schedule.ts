@@ -106,15 +106,25 @@ export type ScheduleEdit = Partial<
   >
 >;
 
+/** What an occurrence's run is asked: as the schedule stood when it was taken, so that a repeated launch asks the very same. */
+export interface ScheduledWork {
+  readonly prompt: string;
+  readonly assistantId: string;
+  readonly context: JsonObject;
+  /** On a thread that is there already. */
+  readonly reuses: boolean;
+}
+
 export interface NewOccurrence {
   readonly occurrenceId: string;
   readonly threadId: string;
+  readonly work: ScheduledWork;
   readonly scheduledFor: number;
   readonly trigger: OccurrenceTrigger;
 }
 
 export type TakeResult =
-  | { readonly outcome: 'taken'; readonly schedule: Schedule; readonly occurrence: Occurrence }
+  | ({ readonly outcome: 'taken' } & QueuedOccurrence)
   /** Its occurrence before is still at work. Of a time that was due a `skipped` row tells; a trigger leaves nothing. */
   | { readonly outcome: 'overlap' }
   /** As many occurrences as may be at once are open, whatever triggered them. Nothing was written. */
@@ -126,6 +136,7 @@ export type TakeResult =
 export interface QueuedOccurrence {
   readonly schedule: Schedule;
   readonly occurrence: Occurrence;
+  readonly work: ScheduledWork;
 }
 
 export interface ScheduleStore {

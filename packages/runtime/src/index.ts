@@ -19,6 +19,8 @@ export {
   type StopReport,
 } from './runtime.ts';
 export * from './saver/index.ts';
+export { LocalScheduleService, type ScheduleFields, type ScheduleParts } from './schedules/service.ts';
+export { DEFAULT_SCHEDULE_SETTINGS, type ScheduleSettings } from './schedules/settings.ts';
 export { DEFAULT_SETTINGS, type RuntimeSettings } from './settings.ts';
 export { systemSurroundings } from './surroundings.ts';
 export { apiState } from './threads/snapshot.ts';

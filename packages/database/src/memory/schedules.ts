@@ -4,6 +4,7 @@ import {
   type Occurrence,
   occurrenceOfRun,
   type Schedule,
+  type ScheduledWork,
   type ScheduleStore,
 } from '@reindeer/protocol';
 import type { MemoryDatabase } from './data.ts';
@@ -11,6 +12,7 @@ import { copyJson } from './data.ts';
 import type { Transact } from './runs.ts';
 
 export interface OccurrenceRow {
+  readonly work: ScheduledWork;
   occurrence: Occurrence;
   owner: string | null;
   leaseExpiresAt: number | null;
@@ -116,7 +118,17 @@ export function memorySchedules(database: MemoryDatabase, transact: Transact): S
         return times.length === 0 ? null : Math.min(...times);
       }),
 
-    take: ({ scheduleId, revision, nextRunAt, occurrence, owner, leaseMs, maxOpen, keep, now }) =>
+    take: ({
+      scheduleId,
+      revision,
+      nextRunAt,
+      occurrence: { work, ...occurrence },
+      owner,
+      leaseMs,
+      maxOpen,
+      keep,
+      now,
+    }) =>
       transact(() => {
         const row = schedules.get(scheduleId);
         if (row === undefined || row.schedule.revision !== revision) return { outcome: 'changed' };
@@ -127,7 +139,7 @@ export function memorySchedules(database: MemoryDatabase, transact: Transact): S
           edit(row, moved, now);
           const error = 'The run before it was still at work.';
           const skipped: Occurrence = { ...made, status: 'skipped', error, finishedAt: now };
-          row.occurrences.push({ occurrence: skipped, owner: null, leaseExpiresAt: null });
+          row.occurrences.push({ work, occurrence: skipped, owner: null, leaseExpiresAt: null });
           forget(row, keep);
           return { outcome: 'overlap' };
         }
@@ -137,9 +149,9 @@ export function memorySchedules(database: MemoryDatabase, transact: Transact): S
         const { threadId } = occurrence;
         edit(row, { ...moved, runCount: runCount + 1, lastRunAt: now, lastThreadId: threadId, lastError: null }, now);
         const queued: Occurrence = { ...made, status: 'queued', error: null, finishedAt: null };
-        row.occurrences.push({ occurrence: queued, owner, leaseExpiresAt: now + leaseMs });
+        row.occurrences.push({ work, occurrence: queued, owner, leaseExpiresAt: now + leaseMs });
         forget(row, keep);
-        return { outcome: 'taken', schedule: read(row), occurrence: { ...queued } };
+        return { outcome: 'taken', schedule: read(row), occurrence: { ...queued }, work };
       }),
 
     takeOver: ({ owner, leaseMs, limit, now }) =>
@@ -152,7 +164,7 @@ export function memorySchedules(database: MemoryDatabase, transact: Transact): S
         return expired.slice(0, limit).map(({ row, found }) => {
           found.owner = owner;
           found.leaseExpiresAt = now + leaseMs;
-          return { schedule: read(row), occurrence: { ...found.occurrence } };
+          return { schedule: read(row), occurrence: { ...found.occurrence }, work: found.work };
         });
       }),
 

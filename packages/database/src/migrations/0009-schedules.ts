@@ -38,6 +38,7 @@ export const schedules: Migration = {
       schedule_key ${t.integer} not null,
       thread_id text not null,
       run_id text,
+      work text not null,
       scheduled_for ${t.integer} not null,
       cause text not null,
       status text not null,

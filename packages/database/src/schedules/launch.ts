@@ -1,4 +1,11 @@
-import type { NewOccurrence, Occurrence, QueuedOccurrence, ScheduleStore, TakeResult } from '@reindeer/protocol';
+import type {
+  NewOccurrence,
+  Occurrence,
+  QueuedOccurrence,
+  ScheduledWork,
+  ScheduleStore,
+  TakeResult,
+} from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineScript, defineStatement, Overtaken, type Tx } from '../executor.ts';
 import { typed } from '../sql.ts';
@@ -49,7 +56,9 @@ const begun = defineStatement((db, p: { scheduleKey: number; threadId: string; n
     .set({ run_count: sql<number>`run_count + 1`, last_run_at: p.now, last_thread_id: p.threadId, last_error: null })
     .where('schedule_key', '=', p.scheduleKey),
 );
-interface NewRow extends NewOccurrence {
+interface NewRow extends Omit<NewOccurrence, 'work'> {
+  /** JSON. */
+  readonly work: string;
   readonly scheduleKey: number;
   readonly status: 'queued' | 'skipped';
   readonly error: string | null;
@@ -66,6 +75,7 @@ const insert = defineStatement((db, p: NewRow) =>
       schedule_key: p.scheduleKey,
       thread_id: p.threadId,
       run_id: null,
+      work: p.work,
       scheduled_for: p.scheduledFor,
       cause: p.trigger,
       status: p.status,
@@ -115,7 +125,7 @@ export const takeOccurrence = defineScript(
     if (row === undefined) return { outcome: 'changed' };
     const scheduleKey = row.schedule_key;
     const move = { scheduleKey, revision, moves: nextRunAt === undefined ? 0 : 1, nextRunAt: nextRunAt ?? null, now };
-    const made = { ...occurrence, scheduleKey, now };
+    const made = { ...occurrence, work: JSON.stringify(occurrence.work), scheduleKey, now };
     if (row.active === 1) {
       if (occurrence.trigger === 'manual') return { outcome: 'overlap' };
       if ((await tx.run(advance, move)) === 0) return { outcome: 'changed' };
@@ -139,14 +149,15 @@ export const takeOccurrence = defineScript(
     await tx.run(forget, { scheduleKey, keep });
     const schedule = await tx.first(byKey, { scheduleKey });
     if (schedule === undefined) throw new Overtaken('The schedule was removed while its occurrence was made.');
-    return { outcome: 'taken', schedule: toSchedule(schedule), occurrence: await find(tx, occurrence.occurrenceId) };
+    const { work, occurrenceId } = occurrence;
+    return { outcome: 'taken', schedule: toSchedule(schedule), occurrence: await find(tx, occurrenceId), work };
   },
 );
 
 const expired = defineStatement((db, p: { now: number; limit: number }, dialect) =>
   db
     .selectFrom('schedule_occurrences')
-    .select(['occurrence_id', 'schedule_key'])
+    .select(['occurrence_id', 'schedule_key', 'work'])
     .where('status', '=', 'queued')
     .where('lease_expires_at', '<=', p.now)
     .orderBy('occurrence_key')
@@ -173,7 +184,11 @@ export const takeOver = defineScript(
       if ((await tx.run(hold, { occurrenceId, owner, leaseExpiresAt: now + leaseMs, now })) === 0) continue;
       const schedule = await tx.first(byKey, { scheduleKey });
       if (schedule === undefined) continue;
-      held.push({ schedule: toSchedule(schedule), occurrence: await find(tx, occurrenceId) });
+      held.push({
+        schedule: toSchedule(schedule),
+        occurrence: await find(tx, occurrenceId),
+        work: JSON.parse(row.work) as ScheduledWork,
+      });
     }
     return held;
   },

@@ -42,6 +42,8 @@ export interface OccurrencesTable {
   schedule_key: number;
   thread_id: string;
   run_id: string | null;
+  /** JSON of `ScheduledWork`. */
+  work: string;
   scheduled_for: number;
   /** `scheduled` or `manual`. */
   cause: string;

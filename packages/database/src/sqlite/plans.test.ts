@@ -8,6 +8,7 @@ import {
   newBatch,
   newSchedule,
   packed,
+  WORK,
 } from '@reindeer/testkit';
 import { afterEach, expect, test } from 'vitest';
 import { bindParameters, compileStatement, createDialect, type Script, type Statement, type Tx } from '../executor.ts';
@@ -239,7 +240,7 @@ test('no statement of a call reads a whole table', async () => {
       scheduleId: 'schedule',
       revision,
       nextRunAt: 2,
-      occurrence: { occurrenceId, threadId: 'thread', scheduledFor: 1, trigger: 'scheduled' },
+      occurrence: { occurrenceId, threadId: 'thread', work: WORK, scheduledFor: 1, trigger: 'scheduled' },
       owner: 'o',
       leaseMs: 1,
       maxOpen: 2,

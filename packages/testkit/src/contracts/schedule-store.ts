@@ -1,4 +1,4 @@
-import type { NewOccurrence, Schedule, Stores, TakeResult } from '@reindeer/protocol';
+import type { NewOccurrence, Schedule, ScheduledWork, Stores, TakeResult } from '@reindeer/protocol';
 import { describe, expect, test } from 'vitest';
 import { verifies } from '../verifies.ts';
 import type { Scene, StoresFactory } from './scene.ts';
@@ -34,6 +34,14 @@ export function newSchedule(part: Partial<Schedule> = {}): Schedule {
   };
 }
 
+/** What its runs are asked. */
+export const WORK: ScheduledWork = {
+  prompt: 'Write the report.',
+  assistantId: 'agent',
+  context: { a: 1 },
+  reuses: false,
+};
+
 const HOUR = 3_600_000;
 const LEASE = 60_000;
 
@@ -52,6 +60,7 @@ export function scheduleStoreContract(name: string, factory: StoresFactory): voi
     const occurrence = (id: string, part: Partial<NewOccurrence> = {}): NewOccurrence => ({
       occurrenceId: id,
       threadId: `thread-${id}`,
+      work: WORK,
       scheduledFor: T0,
       trigger: 'scheduled',
       ...part,
