@@ -19,7 +19,18 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true, force: true }));
 
-const ORDER = ['database', 'sandboxes', 'mcp', 'memory', 'connections', 'agents', 'runs', 'batches', 'intake'];
+const ORDER = [
+  'database',
+  'sandboxes',
+  'mcp',
+  'memory',
+  'connections',
+  'agents',
+  'runs',
+  'batches',
+  'scheduled tasks',
+  'intake',
+];
 
 async function setUp(port = 0) {
   const steps: string[] = [];

@@ -17,6 +17,7 @@ import {
   DEFAULT_SETTINGS,
   type LiveRuntimeSettings,
   LocalBatchService,
+  LocalScheduleService,
   type Runtime,
 } from '@reindeer/runtime';
 import { type createContainerProvider, WorkspaceChangeWatch } from '@reindeer/sandbox';
@@ -30,6 +31,8 @@ import type { Convert } from './http/companions.ts';
 import { loadPage, NO_PAGE } from './http/page.ts';
 import type { HttpParts, ModelView } from './http/parts.ts';
 import type { Api } from './http/route.ts';
+import { contextOf, type RunLimits } from './http/run-request.ts';
+import { scheduleRoutes } from './http/schedules.ts';
 import { type HttpServer, listen } from './http/server.ts';
 import type { Lifecycle } from './life/lifecycle.ts';
 import { type FlushingMemory, memoryStep } from './life/memory-step.ts';
@@ -142,6 +145,7 @@ const BOUND = {
   intake: 1_000,
   runsAfterDrain: 8_000,
   batchesAfterDrain: 8_000,
+  schedules: 3_000,
   agents: 3_000,
   http: 6_000,
   mcp: 10_000,
@@ -231,6 +235,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     },
   });
   const runCounts = new RunCounts();
+  let wakeSchedules = (): void => {};
   const runtime = createRuntime({
     stores: openStores,
     graphs: agents.graphs,
@@ -259,7 +264,10 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
         // An item of a batch works in the sandbox of another thread.
         if (agents.graphs.get(run.assistantId)?.internal !== true) prewarming?.admitted(run);
       },
-      onFinished: (run) => runCounts.finished(run),
+      onFinished: (run) => {
+        runCounts.finished(run);
+        if (run.metadata.source === 'schedule') wakeSchedules();
+      },
       onThreadDeleting: async (thread) => {
         // Processes that work in its folders end first.
         await agents.onThreadDeleting?.(thread);
@@ -310,6 +318,14 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
           },
   });
   agents.batches?.bind(batches);
+  const schedules = new LocalScheduleService({
+    store: openStores.schedules,
+    runs: runtime.runs,
+    threads: runtime.threads,
+    surroundings,
+    settings: settings.schedules,
+  });
+  wakeSchedules = () => schedules.wake();
   // Its children are runs: it stops before they do, so that their items go back to the queue.
   await lifecycle.start({
     name: 'batches',
@@ -323,6 +339,13 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       // They are tried again when their leases are over; but this stop was not clean.
       if (left.length > 0) throw new ReindeerError('internal', `Batch items had not ended: ${left.join(', ')}`);
     },
+  });
+  // A source of runs: it stops before what works on them.
+  await lifecycle.start({
+    name: 'scheduled tasks',
+    boundMs: BOUND.schedules,
+    start: async () => schedules.start(),
+    stop: () => schedules.stop(BOUND.schedules - 500),
   });
 
   live?.onChange((next) => {
@@ -345,6 +368,17 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     start: async () => {
       if (options.serve) {
         token = await accessToken(settings, provider.report());
+        const limits: RunLimits = {
+          get defaultRecursionLimit() {
+            return Math.min(100, now.maxRecursionLimit);
+          },
+          get maxRecursionLimit() {
+            return now.maxRecursionLimit;
+          },
+          get models() {
+            return agents.models.map((model) => model.name);
+          },
+        };
         const parts: HttpParts = {
           runs: runtime.runs,
           threads: runtime.threads,
@@ -387,22 +421,21 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
                   return agents.models.map((model) => model.name);
                 },
               }),
+            (api) =>
+              scheduleRoutes(api, {
+                schedules,
+                threads: runtime.threads,
+                assistants: [...agents.graphs.values()].flatMap((graph) =>
+                  graph.internal === true ? [] : graph.assistantId,
+                ),
+                checkContext: (context) => contextOf(context, limits),
+              }),
           ],
           ...(agents.conversation === undefined ? {} : { conversation: agents.conversation }),
           get tokenUsage() {
             return now.tokenUsage;
           },
-          limits: {
-            get defaultRecursionLimit() {
-              return Math.min(100, now.maxRecursionLimit);
-            },
-            get maxRecursionLimit() {
-              return now.maxRecursionLimit;
-            },
-            get models() {
-              return agents.models.map((model) => model.name);
-            },
-          },
+          limits,
           get uploads() {
             return { ...now.uploads, convert: now.uploads.convert ? (agents.convert ?? null) : null };
           },

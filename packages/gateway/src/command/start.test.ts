@@ -15,7 +15,7 @@ afterEach(() => {
 });
 
 function setUp() {
-  const loaded = { file: null, config: {}, variables: {}, root: '/nowhere', warnings: [], idle: {} };
+  const loaded = { file: null, config: {}, variables: {}, root: '/nowhere', warnings: [] };
   const settings = resolveSettings(loaded, {});
   const process = new EventEmitter();
   const said: string[] = [];

@@ -7,7 +7,7 @@ import type { LoadedConfig } from './load.ts';
  *
  * @throws ReindeerError `configuration` that says what to change
  */
-export function checkInstances({ config, variables, idle }: LoadedConfig): void {
+export function checkInstances({ config, variables }: LoadedConfig): void {
   const shared = config.database?.backend === 'postgres';
   for (const name of ['GATEWAY_WORKERS', 'WEB_CONCURRENCY']) {
     const value = variables[name]?.trim() ?? '';
@@ -23,7 +23,7 @@ export function checkInstances({ config, variables, idle }: LoadedConfig): void 
   }
   // Schedulers of several instances stand on the same leases, and whoever asks for them means to start more than one (PD-09). Facts are
   // always durable, so `run_events` need not be asked for.
-  if (!shared && (idle.scheduler as { multi_instance?: unknown } | null | undefined)?.multi_instance === true)
+  if (!shared && config.scheduler?.multi_instance === true)
     throw new ReindeerError(
       'configuration',
       'scheduler.multi_instance: true needs a database that several instances share, also while only one runs. Set database.backend: postgres (see docs/instances.md). Remove the key if one instance is enough.',

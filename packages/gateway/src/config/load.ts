@@ -25,8 +25,6 @@ export interface LoadedConfig {
   readonly root: string;
   /** For the operator: unknown keys, sections without effect. */
   readonly warnings: readonly string[];
-  /** Sections of the reference that have no effect here, as they are written: what they ask for may still be impossible. */
-  readonly idle: Readonly<Record<string, unknown>>;
 }
 
 export interface LoadOptions {
@@ -56,13 +54,12 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
         'configuration',
         `The configuration file ${file} does not exist. Correct ${options.path === undefined ? 'the variable REINDEER_CONFIG_PATH' : '--config'}, or leave it out: everything has a default.`,
       );
-    return { file: null, config: {}, variables, root, warnings: [], idle: {} };
+    return { file: null, config: {}, variables, root, warnings: [] };
   }
   const warnings: string[] = [];
   const yaml = readYaml(text, file);
   const config = checkConfig(yaml, file, variables, warnings);
-  const idle = Object.fromEntries(SECTIONS_WITHOUT_EFFECT.map((key) => [key, sectionOf(yaml.value, key)]));
-  return { file, config, variables, root, warnings, idle };
+  return { file, config, variables, root, warnings };
 }
 
 const sectionOf = (value: unknown, key: string): unknown => (value as Record<string, unknown> | null)?.[key];

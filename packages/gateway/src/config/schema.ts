@@ -345,6 +345,15 @@ export const configSchema = section({
     max_result_chars: count('characters of a stored result', 1_000, 1_000_000).optional(),
     result_preview_chars: count('characters of a preview', 100, 10_000).optional(),
   }).optional(),
+  scheduler: section({
+    enabled: yes.optional(),
+    multi_instance: yes.optional(),
+    poll_interval_seconds: seconds(1, 300).optional(),
+    lease_seconds: seconds(10, 3_600).optional(),
+    max_concurrent_runs: count('scheduled runs at once', 1, 1_000).optional(),
+    min_once_delay_seconds: seconds(0, 86_400).optional(),
+    max_tasks_per_user: count('scheduled tasks of one user', 1, 100_000).optional(),
+  }).optional(),
   subagents: section({
     timeout_seconds: seconds(1, 86_400).nullish(),
     max_turns: count('model calls', 1, 10_000).nullish(),
@@ -426,7 +435,6 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'agent_storage',
   'checkpointer',
   'run_events',
-  'scheduler',
   'mcp_tasks',
   'dedupe_storage',
   'channel_connections',

@@ -2,7 +2,7 @@ import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import type { SubagentSettings } from '@reindeer/agent';
 import { ReindeerError } from '@reindeer/protocol';
-import type { BatchSettings } from '@reindeer/runtime';
+import type { BatchSettings, ScheduleSettings } from '@reindeer/runtime';
 import { type OwnershipSettings, resolveOwnership } from '@reindeer/sandbox';
 import { isLoopbackName } from '../http/guards.ts';
 import { didYouMean } from '../nearest.ts';
@@ -13,6 +13,7 @@ import type { LoadedConfig } from './load.ts';
 import { type MemoryConfiguration, memoryOf } from './memory.ts';
 import { modelsOf } from './models.ts';
 import { type AgentSettings, agentSettingsOf } from './safeguards.ts';
+import { schedulesOf } from './schedules.ts';
 import type { ConfigFile, ModelEntry } from './schema.ts';
 import { subagentsOf } from './subagents.ts';
 import { type ToolSettings, toolsOf } from './tools.ts';
@@ -42,6 +43,8 @@ export interface Settings {
   readonly subagents: SubagentSettings;
   /** Batches of work for sub-agents. */
   readonly batches: BatchSettings;
+  /** Scheduled tasks. */
+  readonly schedules: ScheduleSettings;
   /** Retries, limits and services of the agent. */
   readonly agent: AgentSettings;
   /** What is remembered of users. */
@@ -194,6 +197,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     title: config.title ?? {},
     subagents: subagentsOf(config.subagents),
     batches: batchesOf(config.subagent_batches ?? undefined),
+    schedules: schedulesOf(config.scheduler ?? undefined),
     agent: agentSettingsOf(config),
     tools: toolsOf(config),
     memory: memoryOf(config.memory),

@@ -342,7 +342,8 @@ function contextInConfig(config: RunBody['config']): JsonObject {
   return typeof context === 'object' && context !== null && !Array.isArray(context) ? (context as JsonObject) : {};
 }
 
-function contextOf(given: JsonObject, limits: RunLimits, caller: RunCaller): JsonObject {
+/** Run options as a client may give them. @throws ReindeerError that names the field */
+export function contextOf(given: JsonObject, limits: RunLimits, caller: RunCaller): JsonObject {
   const allowed: readonly string[] = caller.internal ? [...CONTEXT_KEYS, ...INTERNAL_KEYS] : CONTEXT_KEYS;
   const problems: Problem[] = [];
   const context: Record<string, Json> = {};
