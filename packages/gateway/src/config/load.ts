@@ -62,8 +62,6 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
   return { file, config, variables, root, warnings };
 }
 
-const sectionOf = (value: unknown, key: string): unknown => (value as Record<string, unknown> | null)?.[key];
-
 async function readOptional(file: string): Promise<string | null> {
   try {
     return await readFile(file, 'utf8');
