@@ -428,7 +428,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
                 assistants: [...agents.graphs.values()].flatMap((graph) =>
                   graph.internal === true ? [] : graph.assistantId,
                 ),
-                checkContext: (context) => contextOf(context, limits),
+                checkContext: (context, caller) => contextOf(context, limits, caller),
               }),
           ],
           ...(agents.conversation === undefined ? {} : { conversation: agents.conversation }),

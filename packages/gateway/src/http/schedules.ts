@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi';
+import { ROLE_KEY } from '@reindeer/agent';
 import {
   type JsonObject,
   type Occurrence,
@@ -12,7 +13,7 @@ import { didYouMean } from '../nearest.ts';
 import { notFound } from './errors.ts';
 import { wholeNumber } from './query.ts';
 import { type Api, type RequestContext, route } from './route.ts';
-import { idSchema, threadParams } from './run-request.ts';
+import { idSchema, type RunCaller, threadParams } from './run-request.ts';
 
 export interface ScheduleRouteParts {
   readonly schedules: LocalScheduleService;
@@ -20,7 +21,7 @@ export interface ScheduleRouteParts {
   /** Ids of the graphs that a client may run; the first one is the default. */
   readonly assistants: readonly string[];
   /** Run options as a client may give them; throws what names the field. */
-  checkContext(context: JsonObject): JsonObject;
+  checkContext(context: JsonObject, caller: RunCaller): JsonObject;
 }
 
 const tag = 'Scheduled tasks';
@@ -74,6 +75,11 @@ export function scheduleRoutes(api: Api, parts: ScheduleRouteParts): void {
       { detail: { field: 'assistant_id' } },
     );
   };
+  /** With the role of whoever asks: the runs are that person's. */
+  const contextOf = (c: RequestContext, given: JsonObject): JsonObject => {
+    const caller: RunCaller = { internal: c.get('internal'), role: c.get('role') };
+    return { ...parts.checkContext(given, caller), ...(caller.role === null ? {} : { [ROLE_KEY]: caller.role }) };
+  };
   const answers = { 200: 'The task.', 404: 'No such task.' };
 
   route(
@@ -107,7 +113,7 @@ export function scheduleRoutes(api: Api, parts: ScheduleRouteParts): void {
         contextMode: body.context_mode,
         threadId: body.thread_id ?? null,
         assistantId: assistantOf(body.assistant_id),
-        context: parts.checkContext((body.context ?? {}) as JsonObject),
+        context: contextOf(c, (body.context ?? {}) as JsonObject),
       });
       return c.json(taskView(schedule), 201);
     },
@@ -173,7 +179,7 @@ export function scheduleRoutes(api: Api, parts: ScheduleRouteParts): void {
           // Going over to a thread of its own each time, it has none any more.
           threadId: body.context_mode === 'fresh_thread_per_run' ? (body.thread_id ?? null) : body.thread_id,
           assistantId: body.assistant_id === undefined ? undefined : assistantOf(body.assistant_id),
-          context: body.context === undefined ? undefined : parts.checkContext(body.context as JsonObject),
+          context: body.context === undefined ? undefined : contextOf(c, body.context as JsonObject),
         }),
       );
       return c.json(taskView(found(edited, taskId)));
@@ -272,7 +278,7 @@ const taskView = (schedule: Schedule) => ({
   context_mode: schedule.contextMode,
   thread_id: schedule.threadId,
   assistant_id: schedule.assistantId,
-  context: schedule.context,
+  context: Object.fromEntries(Object.entries(schedule.context).filter(([key]) => key !== ROLE_KEY)),
   // One that is at work says so, unless it is to stop after that.
   status: schedule.active && schedule.status === 'enabled' ? 'running' : schedule.status,
   active: schedule.active,
