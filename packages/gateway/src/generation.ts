@@ -95,11 +95,12 @@ export async function createGeneration(
   const views = models.list().map(viewOf);
   for (const warning of settings.tools.warnings) logger.warn(warning);
   const subagents = parts.subagents.under(settings.subagents);
-  const { guardrail, detectors } = await ownPolicies(settings);
+  const { guardrail, authorization, detectors } = await ownPolicies(settings);
   const base = settings.agent.safeguards;
   const safeguards: SafeguardSettings = {
     ...base,
     ...(guardrail === null ? {} : { guardrails: { ...base.guardrails, provider: guardrail } }),
+    ...(authorization === null ? {} : { authorization: { ...base.authorization, provider: authorization } }),
     safetyFinish: { ...base.safetyFinish, own: detectors },
     summarization: {
       ...settings.agent.safeguards.summarization,
@@ -153,7 +154,7 @@ export async function createGeneration(
     secrets: secretsOf(settings, variables),
     subagents,
     agent,
-    authorization: new Authorization(settings.agent.safeguards.authorization, logger),
+    authorization: new Authorization(safeguards.authorization, logger),
     conversation: createConversation({
       models,
       // On request as in a run: what goes is noted before (CTX-2).

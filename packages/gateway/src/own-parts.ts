@@ -1,5 +1,6 @@
 import type { StructuredToolInterface } from '@langchain/core/tools';
 import {
+  type AuthorizationProvider,
   type GuardrailProvider,
   type MemoryCapture,
   type MemorySource,
@@ -63,12 +64,23 @@ async function called(make: Maker, options: Readonly<Record<string, unknown>>, k
   }
 }
 
-/** The guardrail and the safety detectors that the settings name (EXT-4). @throws ReindeerError `configuration` */
+/** The guardrail, the authorization and the safety detectors that the settings name (EXT-4). @throws ReindeerError `configuration` */
 export async function ownPolicies({ agent, root }: Settings): Promise<{
   readonly guardrail: GuardrailProvider | null;
+  readonly authorization: AuthorizationProvider | null;
   readonly detectors: readonly SafetyDetector[];
 }> {
-  const { guardrailModule, detectorModules } = agent;
+  const { guardrailModule, authorizationModule, detectorModules } = agent;
+  const permitting =
+    authorizationModule === null
+      ? null
+      : await ownPart<Pick<AuthorizationProvider, 'permits'> & { readonly name?: string }>(
+          authorizationModule.use,
+          root,
+          'authorization.provider.use',
+          ['permits'],
+          authorizationModule.config,
+        );
   const guardrail =
     guardrailModule === null
       ? null
@@ -92,6 +104,14 @@ export async function ownPolicies({ agent, root }: Settings): Promise<{
             name: guardrail.name ?? guardrailModule?.use ?? 'own',
             // A policy may answer at once.
             decide: async (request, signal) => await guardrail.decide(request, signal),
+          },
+    authorization:
+      permitting === null
+        ? null
+        : {
+            name: permitting.name ?? authorizationModule?.use ?? 'own',
+            // Only a plain yes is one.
+            permits: async (...question) => (await permitting.permits(...question)) === true,
           },
     detectors,
   };

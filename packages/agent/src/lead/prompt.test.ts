@@ -35,5 +35,6 @@ test('what this machine cannot do is not promised', () => {
   expect(without).toContain('there is no bash');
   expect(without).not.toContain('run with bash');
   expect(systemPrompt({ ...BASE, pathStyle: 'relative' })).not.toContain('/mnt/user-data');
+  expect(systemPrompt({ ...BASE, pathStyle: 'relative' })).toContain('below "$SKILLS" for commands');
   expect(systemPrompt({ ...BASE, interactive: false })).not.toContain('ask_clarification');
 });

@@ -154,7 +154,7 @@ function workingDirectory(
   ];
   const paths = virtual
     ? 'Use these absolute paths in all tools and commands.'
-    : 'Tools and commands work with relative paths from the workspace; there are no absolute ones.';
+    : 'Tools and commands work with relative paths from the workspace; there are no absolute ones. Only skills lie elsewhere: below /mnt/skills for file tools, below "$SKILLS" for commands.';
   const commands = canExecute
     ? 'Commands run with bash in an isolated sandbox. For files prefer the file tools over cat, sed and echo.'
     : 'Commands cannot be run on this machine: there is no bash. Work with the file tools, and tell the user when a task needs commands.';

@@ -1,5 +1,6 @@
 import {
   chmod,
+  cp,
   mkdir,
   mkdtemp,
   readdir,
@@ -262,4 +263,23 @@ describe('skills', () => {
       expect(skillsSection([])).toBe('');
     },
   );
+});
+
+/** Packages of other projects that are installed here anyway; a folder with more of them may be named, such as a `node_modules`. */
+const FOREIGN = [join(import.meta.dirname, '../../../../node_modules/playwright-core'), process.env.REINDEER_FOREIGN_SKILLS];
+
+test('skills of other projects are listed and shown as they are', verifies('SK-1', 'SK-2', 'SK-3'), async () => {
+  const found: string[] = [];
+  for (const from of FOREIGN)
+    for (const entry of from === undefined ? [] : await readdir(from, { recursive: true, withFileTypes: true }))
+      if (entry.isFile() && entry.name === 'SKILL.md') found.push(entry.parentPath);
+  expect(found.length).toBeGreaterThan(2);
+  for (const [at, folder] of found.entries()) await cp(folder, join(root, `operator/${at}`), { recursive: true });
+  const skills = await library().prepare('ann');
+  expect(logger.lines.filter(({ level }) => level === 'warn')).toEqual([]);
+  expect(skills).toHaveLength(found.length);
+  for (const { path } of skills) {
+    const shown = await readFile(join(folders('ann').view, 'public', path, 'SKILL.md'));
+    expect(shown).toEqual(await readFile(join(root, 'operator', path, 'SKILL.md')));
+  }
 });

@@ -23,6 +23,8 @@ export interface AgentSettings {
   /** Writes summaries; null = the model of the run. */
   readonly summaryModel: string | null;
   readonly approvalExpiryMs: number | null;
+  /** A provider of the operator's own that says who may do what; null = none. */
+  readonly authorizationModule: { readonly use: string; readonly config: Readonly<Record<string, unknown>> } | null;
   /** A guardrail of the operator's own; null = none. */
   readonly guardrailModule: { readonly use: string; readonly config: Readonly<Record<string, unknown>> } | null;
   /** Safety detectors of the operator's own. */
@@ -116,6 +118,7 @@ export function agentSettingsOf(config: ConfigFile): AgentSettings {
       authorization: authorizationOf(config.authorization),
     },
     guardrailModule: guardrailModuleOf(config.guardrails),
+    authorizationModule: authorizationModuleOf(config.authorization),
     detectorModules: (safety.detectors ?? []).filter(isOwnModule),
     summaryModel: summary.model_name ?? null,
     approvalExpiryMs: expiry === null ? null : expiry * 1000,
@@ -129,6 +132,12 @@ export function agentSettingsOf(config: ConfigFile): AgentSettings {
 
 const listOf = <T>(value: T | readonly T[]): readonly T[] =>
   Array.isArray(value) ? (value as readonly T[]) : [value as T];
+
+function authorizationModuleOf(section: ConfigFile['authorization']): AgentSettings['authorizationModule'] {
+  const { provider } = section ?? {};
+  if (section?.enabled !== true || provider == null || !isOwnModule(provider.use)) return null;
+  return { use: provider.use, config: provider.config ?? {} };
+}
 
 function guardrailModuleOf(section: ConfigFile['guardrails']): AgentSettings['guardrailModule'] {
   const { provider } = section ?? {};
@@ -174,6 +183,8 @@ function authorizationOf(section: ConfigFile['authorization']): AuthorizationSet
       'configuration',
       'authorization.enabled is true, but authorization.provider is missing. Set provider.use to rbac with provider.config.roles, or enabled to false.',
     );
+  // It knows its roles itself.
+  if (isOwnModule(provider.use)) return { provider: null, failClosed, defaultRole, users };
   const last = provider.use.split(/[:./]/).at(-1) ?? '';
   if (!RBAC.includes(provider.use) && !RBAC.includes(last))
     throw new ReindeerError(

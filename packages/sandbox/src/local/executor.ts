@@ -84,6 +84,8 @@ export class LocalExecutor implements Executor {
         env: {
           ...scrubEnvironment(this.#environment),
           TMPDIR: paths.folders.temporary,
+          // Commands have no virtual paths here; this is what file tools call /mnt/skills.
+          SKILLS: paths.skills,
           ...settings.environment,
           ...request.env,
           ...this.#guard.environment(),

@@ -1,9 +1,11 @@
-import { mkdtemp, readdir, readFile, realpath, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, realpath, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { Sandbox, SandboxProvider } from '@reindeer/protocol';
 import { deferred, processesThatShow, verifies, withEventLoopGate } from '@reindeer/testkit';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createSandboxProvider } from '../create.ts';
+import { skillFolders } from '../folders.ts';
 import { processStat } from '../process/signals.ts';
 import { realSurroundings } from '../test-support.ts';
 
@@ -99,6 +101,15 @@ test('what a command gets as a variable shows in no process’s arguments', veri
   expect(await processesThatShow(value)).toEqual([]);
   await sandbox.files.write('seen', '');
   await running;
+});
+
+test('commands find the user’s skills, and file tools the same ones', verifies('SK-3'), async () => {
+  const { view } = skillFolders(home, 'default');
+  await mkdir(join(view, 'public/greet/scripts'), { recursive: true });
+  await writeFile(join(view, 'public/greet/scripts/hi.sh'), 'echo "hi from $(basename "$(dirname "$0")")"\n');
+  expect((await sh('bash "$SKILLS/public/greet/scripts/hi.sh"')).output).toBe('hi from scripts\n');
+  const bytes = await sandbox.files.read('/mnt/skills/public/greet/scripts/hi.sh', { maxBytes: 100 });
+  expect(Buffer.from(bytes).toString()).toContain('hi from');
 });
 
 test('stdin is empty and streams keep their order', verifies('SL-11'), async () => {

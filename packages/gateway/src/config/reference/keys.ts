@@ -236,7 +236,7 @@ export const KEYS: Readonly<Record<string, KeyNote>> = {
   'authorization.fail_closed': ['true'],
   'authorization.default_role': ['user'],
   'authorization.users': [NONE, OURS, 'there are no accounts that would have roles: user id → role'],
-  'authorization.provider.use': [NONE, undefined, '`rbac`'],
+  'authorization.provider.use': [NONE, undefined, '`rbac`, or `./module.mjs:export` of your own'],
   'authorization.provider.config.roles.NAME.tools.allow': ['*'],
   'authorization.provider.config.roles.NAME.tools.deny': [NONE],
   'authorization.provider.config.roles.NAME.routes.allow': ['*'],
