@@ -169,7 +169,8 @@ export class ServerClient {
         const status = at(at(view, 'command'), 'status');
         const code = at(at(view, 'command'), 'exit_code');
         if (status === 'timed_out' || status === 'hard_timeout') return over({ ended: 'timeout', exitCode: null });
-        if (status !== 'running') return over({ ended: 'exit', exitCode: typeof code === 'number' ? code : null });
+        if (status !== 'running' && status !== 'pending')
+          return over({ ended: 'exit', exitCode: typeof code === 'number' ? code : null });
         if (this.#clock.monotonic() - began > input.timeoutMs + END_MS / 2) {
           await kill();
           return over({ ended: 'timeout', exitCode: null });

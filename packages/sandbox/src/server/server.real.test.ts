@@ -108,6 +108,17 @@ describe('the server in a sandbox', () => {
       output: 'hi\n',
       exit_code: 1,
     });
+    const shell = { id: 'mine', command: 'sleep 60', exec_dir: home, async_mode: true };
+    expect(await data('/v1/shell/exec', shell)).toMatchObject({
+      session_id: 'mine',
+      status: 'running',
+      exit_code: null,
+    });
+    expect(await data('/v1/shell/kill', { id: 'mine' })).toMatchObject({ status: 'terminated' });
+    expect(await data('/v1/shell/view', { id: 'mine' })).toMatchObject({ status: 'terminated', output: '' });
+    expect(await data('/v1/shell/exec', { command: 'sleep 60', exec_dir: home, hard_timeout: 0.2 })).toMatchObject({
+      status: 'hard_timeout',
+    });
     expect((await call('POST', '/v1/bash/output', { session_id: 'none' })).status).toBe(404);
   });
 

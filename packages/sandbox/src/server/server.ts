@@ -69,7 +69,6 @@ export function createSandboxServer(parts: SandboxServerParts): Server {
         sessions.kill(textOf(body, 'session_id'));
         answer(response, null);
       },
-      'GET /v1/bash/sessions': (_body, _request, response) => answer(response, { sessions: sessions.ids }),
       'POST /v1/shell/exec': async (body, _request, response) => {
         const id = sessions.start(body.id == null ? null : textOf(body, 'id'), await commandOf(body));
         const wait = numberOf(body, 'timeout', null);
@@ -85,9 +84,11 @@ export function createSandboxServer(parts: SandboxServerParts): Server {
           response,
           shellResult(await sessions.finished(textOf(body, 'id'), numberOf(body, 'seconds', 30) * 1000)),
         ),
-      'POST /v1/shell/kill': (body, _request, response) => {
-        sessions.kill(textOf(body, 'id'));
-        answer(response, null);
+      'POST /v1/shell/kill': async (body, _request, response) => {
+        const id = textOf(body, 'id');
+        sessions.kill(id);
+        const { status, exit_code } = shellResult(await sessions.finished(id, null));
+        answer(response, { status, exit_code, returncode: exit_code });
       },
       'POST /v1/file/read': (body, _request, response) => readRoute(body, response),
       'POST /v1/file/write': (body, _request, response) => writeRoute(body, response),
@@ -175,7 +176,9 @@ function bashResult({ output, ...view }: SessionView): Readonly<Record<string, u
   return { ...view, stdout: output, stderr: '', stderr_offset: 0 };
 }
 
-function shellResult(view: SessionView): Readonly<Record<string, unknown>> {
-  const { session_id, command, status, exit_code, output } = view;
-  return { session_id, command, status: status === 'timed_out' ? 'hard_timeout' : status, exit_code, output };
+/** The shell routes of the public image have words of their own for how a command has ended. */
+const SHELL_STATUS = { timed_out: 'hard_timeout', killed: 'terminated', running: 'running', completed: 'completed' };
+
+function shellResult({ session_id, command, status, exit_code, output }: SessionView) {
+  return { session_id, command, status: SHELL_STATUS[status], exit_code, output };
 }

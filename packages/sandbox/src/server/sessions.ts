@@ -45,10 +45,6 @@ export class Sessions {
     this.#uuid = parts.uuid;
   }
 
-  get ids(): readonly string[] {
-    return [...this.#sessions.keys()];
-  }
-
   start(id: string | null, input: Omit<CommandInput, 'signal' | 'onOutput'>): string {
     this.#makeRoom();
     const sessionId = id ?? this.#uuid();
