@@ -3,6 +3,7 @@ import type { BaseChatModel } from '@langchain/core/language_models/chat_models'
 import type { BaseMessage } from '@langchain/core/messages';
 import type { ChatGenerationChunk } from '@langchain/core/outputs';
 import { ReindeerError } from '@reindeer/protocol';
+import { withCacheMarks } from './cache-marks.ts';
 import type { ModelOptions } from './entry.ts';
 
 /** Thinking may use at most this part of the answer's tokens. */
@@ -86,14 +87,19 @@ class Anthropic extends ChatAnthropic {
     return Math.ceil((typeof content === 'string' ? content.length : JSON.stringify(content ?? '').length) / 4);
   }
 
+  protected override createStreamWithRetry(
+    request: Parameters<ChatAnthropic['createStreamWithRetry']>[0],
+    options?: Parameters<ChatAnthropic['createStreamWithRetry']>[1],
+  ): ReturnType<ChatAnthropic['createStreamWithRetry']> {
+    return super.createStreamWithRetry(this.#caching ? withCacheMarks(request) : request, options);
+  }
+
   override async *_streamResponseChunks(
     messages: BaseMessage[],
     options: this['ParsedCallOptions'],
   ): AsyncGenerator<ChatGenerationChunk> {
-    // The provider marks the longest stable prefix itself: system prompt, tools and history are then read from its cache.
-    const lent = this.#caching ? { cache_control: { type: 'ephemeral' as const }, ...options } : options;
     let finished = false;
-    for await (const piece of super._streamResponseChunks(messages, lent)) {
+    for await (const piece of super._streamResponseChunks(messages, options)) {
       if (typeof piece.message.additional_kwargs.stop_reason === 'string') finished = true;
       yield piece;
     }

@@ -241,7 +241,7 @@ test(
       expect(provider.requests()[0]?.body).toMatchObject({
         max_tokens: 10_000,
         thinking: { type: 'enabled', budget_tokens: 8_000 },
-        cache_control: { type: 'ephemeral' },
+        messages: [{ role: 'user', content: [{ type: 'text', text: 'hi', cache_control: { type: 'ephemeral' } }] }],
       });
     } finally {
       await provider.close();
