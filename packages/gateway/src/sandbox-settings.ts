@@ -1,6 +1,7 @@
 import type { CoreToolSettings } from '@reindeer/agent';
 import { type ContainerSettings, type LifecycleSettings, leaseTtlMs, type SandboxSettings } from '@reindeer/sandbox';
 import type { Settings } from './config/settings.ts';
+import type { Variables } from './config/substitute.ts';
 
 /** What a tool may answer, in characters; 0 in the file = without a limit (SL-18). */
 export function outputLimits({ sandbox }: Pick<Settings, 'sandbox'>): Partial<CoreToolSettings> {
@@ -46,6 +47,7 @@ export function containerSettings({ sandbox }: Settings): Partial<ContainerSetti
     ...defined('engineSocket', sandbox.engine_socket),
     ...defined('bindHost', sandbox.bind_host),
     ...defined('transport', sandbox.transport),
+    ...defined('threadDataMounts', sandbox.thread_data_mounts),
     ...defined('network', sandbox.network === 'host' ? undefined : sandbox.network),
     ...defined('memoryBytes', sandbox.memory_limit),
     ...defined('cpus', sandbox.cpus),
@@ -66,6 +68,15 @@ export function containerSettings({ sandbox }: Settings): Partial<ContainerSetti
       })),
     ),
   };
+}
+
+/** Which provisioner starts the sandboxes; null = an engine of this machine does. */
+export function provisionerOf(
+  { sandbox }: Settings,
+  variables: Variables,
+): { readonly url: string; readonly apiKey: string } | null {
+  if (sandbox.provisioner_url == null) return null;
+  return { url: sandbox.provisioner_url, apiKey: sandbox.provisioner_api_key ?? variables.PROVISIONER_API_KEY ?? '' };
 }
 
 const LONGEST_SWEEP_MS = 60_000;

@@ -119,11 +119,11 @@ export interface IsolationReport {
 }
 
 /**
- * Should agents be offered commands? Where they can run, and where they could as soon as the engine of containers answers: it may be away
+ * Should agents be offered commands? Where they can run, and where they could as soon as the engine of containers, or the provisioner, answers: it may be away
  * at the start, and a command that meets it away is told so.
  */
 export function offersCommands(report: Pick<IsolationReport, 'provider' | 'canExecute'>): boolean {
-  return report.canExecute || report.provider === 'container';
+  return report.canExecute || report.provider === 'container' || report.provider === 'remote';
 }
 
 export interface SandboxProvider {

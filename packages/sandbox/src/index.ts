@@ -34,4 +34,5 @@ export { looksSecret } from './process/environment.ts';
 export { ProcessGuard } from './process/guard.ts';
 export { openProvisioner } from './provisioner/open.ts';
 export { DEFAULT_PROVISIONER_PORT } from './provisioner/settings.ts';
+export { type CreateRemoteProvider, createRemoteProvider } from './remote/factory.ts';
 export { type ChangeSettings, DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from './settings.ts';

@@ -2,14 +2,19 @@ import { createServer } from 'node:net';
 import { openPostgres, openSqlite } from '@reindeer/database';
 import { ReindeerError } from '@reindeer/protocol';
 import { systemSurroundings } from '@reindeer/runtime';
-import { createContainerProvider, createSandboxProvider, MemoryOwnershipStore } from '@reindeer/sandbox';
+import {
+  createContainerProvider,
+  createRemoteProvider,
+  createSandboxProvider,
+  MemoryOwnershipStore,
+} from '@reindeer/sandbox';
 import { loadConfig } from '../config/load.ts';
 import { DEMO_USE } from '../config/models.ts';
 import { resolveSettings, type Settings } from '../config/settings.ts';
 import type { Variables } from '../config/substitute.ts';
 import { ownSandboxes } from '../own-parts.ts';
 import { resourcesOf } from '../resources.ts';
-import { containerSettings, sandboxSettings } from '../sandbox-settings.ts';
+import { containerSettings, provisionerOf, sandboxSettings } from '../sandbox-settings.ts';
 import type { Command } from './arguments.ts';
 import { EXIT, type Host } from './host.ts';
 
@@ -204,16 +209,20 @@ async function sandboxFindings(settings: Settings, environment: Variables): Prom
   try {
     const parts = { home: settings.home, surroundings, environment };
     // Containers are only asked about: nothing is adopted, and what others run is not stopped.
+    const common = () => ({
+      ...parts,
+      settings: containerSettings(settings),
+      ownership: new MemoryOwnershipStore({ ownerId: 'doctor', clock: surroundings.clock, ttlMs: 1_000 }),
+    });
+    const provisioner = provisionerOf(settings, environment);
     const provider =
       settings.sandbox.provider === 'own'
         ? await ownSandboxes(settings, surroundings)
-        : settings.sandbox.provider === 'container'
-          ? await createContainerProvider({
-              ...parts,
-              settings: containerSettings(settings),
-              ownership: new MemoryOwnershipStore({ ownerId: 'doctor', clock: surroundings.clock, ttlMs: 1_000 }),
-            })
-          : await createSandboxProvider({ ...parts, settings: sandboxSettings(settings) });
+        : settings.sandbox.provider !== 'container'
+          ? await createSandboxProvider({ ...parts, settings: sandboxSettings(settings) })
+          : provisioner === null
+            ? await createContainerProvider(common())
+            : await createRemoteProvider({ ...common(), ...provisioner });
     const report = provider.report();
     await provider.shutdown();
     if (!report.canExecute)

@@ -140,7 +140,9 @@ function sandbox(document: Document, notes: string[]): void {
   } else if (/(?:Aio|Docker|Remote\w*)SandboxProvider$/.test(use)) {
     section.set('use', 'container');
     if (section.has('provisioner_url'))
-      notes.push('sandbox: there is no provisioner here; containers are started on the engine of this machine.');
+      notes.push(
+        'sandbox: the provisioner must be ours (reindeer provisioner, see docs/provisioner.md); another one cannot be used.',
+      );
   } else if (use.includes(':')) notes.push(`sandbox: ${use} is not here. Use bubblewrap, container or local.`);
 }
 

@@ -290,6 +290,9 @@ export const configSchema = section({
     engine_socket: text.nullish(),
     bind_host: text.optional(),
     transport: oneOf(['auto', 'port']).optional(),
+    provisioner_url: text.nullish(),
+    provisioner_api_key: text.nullish(),
+    thread_data_mounts: yes.nullish(),
     cpus: z.number({ error: 'must be a number of cores' }).optional(),
     mounts: z
       .array(
@@ -455,7 +458,7 @@ export const KEYS_WITHOUT_EFFECT: Readonly<Record<string, readonly string[]>> = 
     'patterns_dir',
     'prompts_dir',
   ],
-  sandbox: ['thread_data_mounts', 'provisioner_url', 'provisioner_api_key', 'auto_start'],
+  sandbox: ['auto_start'],
   uploads: ['pdf_converter'],
   database: ['echo_sql', 'pool_recycle'],
   llm_call: ['max_concurrent_calls'],

@@ -184,6 +184,11 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
   checkInstances(loaded);
   const server = serverOf(loaded, line);
   const provider = providerOf(config.sandbox?.use);
+  if (provider !== 'container' && config.sandbox?.provisioner_url != null)
+    throw new ReindeerError(
+      'configuration',
+      `sandbox.provisioner_url needs sandbox.use: container; with ${provider} it would have no effect. Set it, or remove the address.`,
+    );
   checkNetwork(provider, config.sandbox?.network);
   return {
     home,

@@ -1,8 +1,10 @@
 import { EventEmitter } from 'node:events';
-import { NO_LOG, type OwnershipStore, ShutdownOwnership } from '@reindeer/protocol';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { NO_LOG, type OwnershipStore, offersCommands, ShutdownOwnership } from '@reindeer/protocol';
 import { type createContainerProvider, createLifecycleProvider } from '@reindeer/sandbox';
 import { flush, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { resolveSettings } from '../config/settings.ts';
 import { Lifecycle } from '../life/lifecycle.ts';
 import { startSandboxes } from './start.ts';
@@ -77,6 +79,31 @@ test('what the operator set reaches the provider, and what runs already is adopt
   expect(started.prewarming).not.toBeNull();
   expect(await life.stop()).toEqual({ unfinished: [], failed: [] });
   expect(engine.containers.size).toBe(0);
+});
+
+test('an address of a provisioner, and not the engine of this machine, starts the sandboxes', async () => {
+  const { seen, life, parts } = scene({
+    provisioner_url: 'http://127.0.0.1:1',
+    provisioner_api_key: 'of-the-provisioner',
+  });
+  const home = await mkdtemp(`${tmpdir()}/reindeer-remote-`);
+  onTestFinished(() => rm(home, { recursive: true, force: true }));
+  const started = await startSandboxes(life, { ...parts, settings: { ...parts.settings, home } });
+  expect(seen).toEqual([]);
+  // It is away: that is said, and commands are offered all the same.
+  expect(started.provider.report()).toMatchObject({
+    provider: 'remote',
+    canExecute: false,
+    reason: expect.stringContaining('http://127.0.0.1:1'),
+  });
+  expect(offersCommands(started.provider.report())).toBe(true);
+  expect(JSON.stringify(started.provider.report())).not.toContain('of-the-provisioner');
+  await life.stop();
+  const keyless = scene({ provisioner_url: 'http://127.0.0.1:1' });
+  await expect(
+    startSandboxes(keyless.life, { ...keyless.parts, settings: { ...keyless.parts.settings, home } }),
+  ).rejects.toThrow('sandbox.provisioner_api_key');
+  expect(() => scene({ use: 'bubblewrap', provisioner_url: 'http://127.0.0.1:1' })).toThrow('sandbox.use: container');
 });
 
 test(

@@ -4,6 +4,7 @@ import {
   type ChangeSettings,
   type ContainerSettings,
   createContainerProvider,
+  createRemoteProvider,
   createSandboxProvider,
   type LifecycleSettings,
   leaseTtlMs,
@@ -14,7 +15,7 @@ import {
 import type { Settings } from '../config/settings.ts';
 import type { Variables } from '../config/substitute.ts';
 import { ownOwnership, ownSandboxes } from '../own-parts.ts';
-import { containerSettings, sandboxLifecycleSettings, sandboxSettings } from '../sandbox-settings.ts';
+import { containerSettings, provisionerOf, sandboxLifecycleSettings, sandboxSettings } from '../sandbox-settings.ts';
 
 /** The provider of this process. */
 export interface OpenedSandboxes {
@@ -40,7 +41,7 @@ export interface OpenSandboxes {
 const ADOPTION_MS = 10_000;
 
 /**
- * Opens the sandboxes that the settings ask for. With containers: the ownership store first, then the provider, which then adopts what
+ * Opens the sandboxes that the settings ask for. With containers or pods: the ownership store first, then the provider, which then adopts what
  * an earlier process left running.
  *
  * @throws ReindeerError `configuration`
@@ -73,7 +74,8 @@ export async function openSandboxes(parts: OpenSandboxes): Promise<OpenedSandbox
   const ofContainers = new Changes<ContainerSettings>();
   const ofLifecycle = new Changes<LifecycleSettings>();
   try {
-    lifecycle = await containers({
+    const provisioner = provisionerOf(settings, variables);
+    const common = {
       settings: containerSettings(settings),
       lifecycle: sandboxLifecycleSettings(settings),
       onChanges: ofContainers.add,
@@ -82,7 +84,9 @@ export async function openSandboxes(parts: OpenSandboxes): Promise<OpenedSandbox
       home: settings.home,
       surroundings,
       environment: variables,
-    });
+    };
+    lifecycle =
+      provisioner === null ? await containers(common) : await createRemoteProvider({ ...common, ...provisioner });
   } catch (error) {
     await ownership.close();
     throw error;

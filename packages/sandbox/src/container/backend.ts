@@ -13,7 +13,15 @@ import {
 import { threadPaths } from '../folders.ts';
 import { type JsonAnswer, messageOf } from '../http/ask.ts';
 import type { ContainerClients } from './clients.ts';
-import { asInspection, type ContainerInfo, containerInfo, IMAGE_LABEL, LABELS, stateOf } from './description.ts';
+import {
+  asContainer,
+  asInspection,
+  type ContainerInfo,
+  containerInfo,
+  IMAGE_LABEL,
+  LABELS,
+  stateOf,
+} from './description.ts';
 import type { EngineClient } from './engine.ts';
 import { askFacts, containerReport, type EngineFacts } from './engine-facts.ts';
 import { ownerOf } from './identity.ts';
@@ -90,8 +98,13 @@ export class ContainerBackend implements SandboxBackend {
     const name = this.#nameOf(input.id);
     const facts = await this.facts();
     const { image, own } = await this.#image();
-    const { transport: wanted } = this.#parts.settings;
-    const transport = own && !facts.virtualMachine && wanted === 'auto' ? 'socket' : 'port';
+    const { transport: wanted, threadDataMounts: mounted } = this.#parts.settings;
+    if (!mounted && !own)
+      throw new ReindeerError(
+        'configuration',
+        `sandbox.thread_data_mounts: false needs an image built from images/sandbox; ${this.#parts.settings.image} cannot exchange files.`,
+      );
+    const transport = own && !facts.virtualMachine && wanted === 'auto' && mounted ? 'socket' : 'port';
     if (transport === 'port' && this.#parts.settings.network === 'none')
       throw new ReindeerError(
         'configuration',
@@ -135,6 +148,7 @@ export class ContainerBackend implements SandboxBackend {
   async stop(info: SandboxInfo): Promise<void> {
     const container = asContainer(info);
     await this.#remove(container.containerId);
+    this.#parts.clients.forget(container);
     await this.#parts.folders.remove(container).catch((error: unknown) =>
       this.#parts.surroundings.logger.warn('The private folder of a container could not be removed', {
         sandboxId: info.id,
@@ -244,13 +258,16 @@ export class ContainerBackend implements SandboxBackend {
     const nonce = surroundings.random.uuid();
     const paths = threadPaths(home, input.userId, input.threadId);
     const shifted = facts.rootless ? { uid: 0, gid: 0 } : await ownerOf(home, paths, input);
-    const owner = own && !facts.virtualMachine ? shifted : null;
+    const owner = own && !facts.virtualMachine && settings.threadDataMounts ? shifted : null;
     const container = { userId: input.userId, threadId: input.threadId, nonce };
-    const runFolder = await folders.make(container, secrets.of(nonce), owner, { give: !facts.rootless });
+    const runFolder = settings.threadDataMounts
+      ? await folders.make(container, secrets.of(nonce), owner, { give: !facts.rootless })
+      : null;
     const spec = containerSpec({
       settings: { ...settings, image: how.image },
       paths,
       runFolder,
+      secretHash: secrets.hashOf(nonce),
       user: owner === null ? null : `${owner.uid}:${owner.gid}`,
       hostUsers: facts.remapsUsers,
       transport,
@@ -425,10 +442,4 @@ function isPortConflict(answer: JsonAnswer): boolean {
 function portIn(entry: unknown, port: number): number {
   const ports = at(at(entry, 'NetworkSettings'), 'Ports');
   return at(ports, `${port}/tcp`) === undefined ? OWN_PORT : port;
-}
-
-/** Infos of this backend carry more than the port says; others were never handed out by it. */
-function asContainer(info: SandboxInfo): ContainerInfo {
-  if ('containerId' in info && 'nonce' in info) return info as ContainerInfo;
-  throw new ReindeerError('internal', `Sandbox ${info.id} is no container of this backend.`);
 }

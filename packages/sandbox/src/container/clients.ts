@@ -12,6 +12,9 @@ import { DiskLedger } from '../bubblewrap/disk.ts';
 import type { CheckedRequest } from '../executor.ts';
 import { toolMappings } from '../files/virtual-path.ts';
 import { type ThreadPaths, threadPaths } from '../folders.ts';
+import type { ProxyEnvironment } from '../http/proxy.ts';
+import { FolderMirror } from '../mirror/mirror.ts';
+import { threadTree } from '../mirror/thread-tree.ts';
 import { ThreadSandbox } from '../thread-sandbox.ts';
 import type { ContainerInfo } from './description.ts';
 import type { RunFolders } from './run-folders.ts';
@@ -29,11 +32,15 @@ export interface ContainerClientsParts {
   readonly folders: RunFolders;
   /** The files of a thread as its tools see them. */
   readonly files: (identity: SandboxIdentity) => SandboxFiles;
+  /** Proxies of the environment, for sandboxes that are neither here nor in a private network. */
+  readonly environment?: ProxyEnvironment;
 }
 
 /** Over its quota a thread can clean up and write small files, no more. */
 const OVER_QUOTA_FILE_BYTES = 1024 * 1024;
 const DISK_LOOK_MS = 250;
+/** Copies that are remembered; one that is forgotten is compared anew. */
+const MAX_MIRRORS = 256;
 /** No process of the host is named: what a container holds open but deleted is not looked for. */
 const NO_PROCESS = 0;
 
@@ -43,6 +50,8 @@ export class ContainerClients {
   readonly #ledger: DiskLedger;
   readonly #running = new Map<string, number>();
   readonly #open = new Set<ServerClient>();
+  /** Of sandboxes that do not share the thread's folders: which copy each has. */
+  readonly #mirrors = new Map<string, FolderMirror>();
 
   constructor(parts: ContainerClientsParts) {
     this.#parts = parts;
@@ -131,8 +140,9 @@ export class ContainerClients {
     const transport = new ServerTransport(
       info.transport === 'socket'
         ? { kind: 'socket', folder: folders.of(info), name: SOCKET_NAME }
-        : { kind: 'port', ...hostAndPort(info.url) },
+        : { kind: 'url', url: urlOf(info.url) },
       info.ownServer ? secrets.of(info.nonce) : null,
+      this.#parts.environment,
     );
     return new ServerClient(transport, surroundings.clock, () => surroundings.random.uuid());
   }
@@ -153,7 +163,9 @@ export class ContainerClients {
       );
     this.#running.set(info.id, running + 1);
     try {
-      return await this.#watched(client, paths, request);
+      return settings.threadDataMounts
+        ? await this.#watched(client, paths, request)
+        : await this.#mirrored(info, client, paths, request);
     } catch (error) {
       if (ReindeerError.is(error)) throw error;
       throw new ReindeerError(
@@ -168,25 +180,88 @@ export class ContainerClients {
     }
   }
 
-  /** Runs a command while the thread's disk space is watched. */
-  async #watched(client: ServerClient, paths: ThreadPaths, request: CheckedRequest): Promise<ExecResult> {
+  /** Runs a command on a copy of the thread's folders: brought up to date before, read back after. */
+  async #mirrored(
+    info: ContainerInfo,
+    client: ServerClient,
+    paths: ThreadPaths,
+    request: CheckedRequest,
+  ): Promise<ExecResult> {
+    const mirror = this.#mirrorOf(info, paths);
+    try {
+      await mirror.bring(client.files, request.signal);
+    } catch (cause) {
+      if (request.signal.aborted)
+        return { output: '', exitCode: null, ended: 'aborted', truncatedBytes: 0, durationMs: 0 };
+      const why = ReindeerError.is(cause) ? cause.message : 'the connection failed';
+      throw new ReindeerError(
+        'sandbox_unavailable',
+        `The thread’s files could not be brought to the sandbox, and the command was not run: ${why}`,
+        { cause, retryable: true },
+      );
+    }
+    const result = await this.#command(client, paths, request, request.signal);
+    try {
+      return withNotices(result, (await mirror.fetch(client.files)).notices);
+    } catch (error) {
+      const why = ReindeerError.is(error) ? error.message : 'the connection failed';
+      this.#parts.surroundings.logger.warn('The files of a sandbox could not be read back', {
+        sandboxId: info.id,
+        cause: String(error),
+      });
+      return withNotices(result, [
+        `what this command wrote could not be read back (${why}) and is only in the sandbox; it is tried again after the next command`,
+      ]);
+    }
+  }
+
+  #mirrorOf({ nonce }: ContainerInfo, paths: ThreadPaths): FolderMirror {
+    const known = this.#mirrors.get(nonce);
+    const { surroundings, settings } = this.#parts;
+    const mirror = known ?? new FolderMirror(threadTree(paths, surroundings.random), settings.diskBytes);
+    this.#mirrors.delete(nonce);
+    this.#mirrors.set(nonce, mirror);
+    for (const oldest of this.#mirrors.keys()) {
+      if (this.#mirrors.size <= MAX_MIRRORS) break;
+      this.#mirrors.delete(oldest);
+    }
+    return mirror;
+  }
+
+  /** The sandbox is gone, and its copy with it. */
+  forget({ nonce }: ContainerInfo): void {
+    this.#mirrors.delete(nonce);
+  }
+
+  async #command(
+    client: ServerClient,
+    paths: ThreadPaths,
+    request: CheckedRequest,
+    signal: AbortSignal,
+  ): Promise<ExecResult> {
     const { settings } = this.#parts;
     const over = await this.#ledger.isOver(paths.thread, settings.diskBytes);
+    return client.run({
+      command: request.command,
+      cwd: request.cwd.virtual,
+      env: { ...variables(), ...settings.environment, ...request.env },
+      timeoutMs: request.timeoutMs,
+      outputBytes: settings.outputBytes,
+      outputEndBytes: settings.outputEndBytes,
+      fileBytes: over ? Math.min(settings.diskBytes, OVER_QUOTA_FILE_BYTES) : settings.diskBytes,
+      signal,
+      ...(request.onOutput === undefined ? {} : { onOutput: request.onOutput }),
+    });
+  }
+
+  /** Runs a command while the thread's disk space is watched. */
+  async #watched(client: ServerClient, paths: ThreadPaths, request: CheckedRequest): Promise<ExecResult> {
     const full = new AbortController();
     const ended = new AbortController();
     const watch = this.#watchDisk(paths, full, ended.signal);
     try {
-      const result = await client.run({
-        command: request.command,
-        cwd: request.cwd.virtual,
-        env: { ...variables(), ...settings.environment, ...request.env },
-        timeoutMs: request.timeoutMs,
-        outputBytes: settings.outputBytes,
-        outputEndBytes: settings.outputEndBytes,
-        fileBytes: over ? Math.min(settings.diskBytes, OVER_QUOTA_FILE_BYTES) : settings.diskBytes,
-        signal: AbortSignal.any([request.signal, full.signal]),
-        ...(request.onOutput === undefined ? {} : { onOutput: request.onOutput }),
-      });
+      const signal = AbortSignal.any([request.signal, full.signal]);
+      const result = await this.#command(client, paths, request, signal);
       if (full.signal.aborted && result.ended === 'aborted') return { ...result, ended: 'limit', limit: 'disk' };
       return result;
     } finally {
@@ -213,8 +288,13 @@ function variables(): Record<string, string> {
   return rest;
 }
 
-function hostAndPort(url: string): { readonly host: string; readonly port: number } {
+function urlOf(url: string): URL {
   const parsed = URL.canParse(url) ? new URL(url) : null;
-  if (parsed === null) throw new ReindeerError('sandbox_unavailable', 'This sandbox has no published port.');
-  return { host: parsed.hostname, port: Number(parsed.port) };
+  if (parsed !== null && /^https?:$/.test(parsed.protocol)) return parsed;
+  throw new ReindeerError('sandbox_unavailable', 'This sandbox has no address.');
+}
+
+function withNotices(result: ExecResult, notices: readonly string[]): ExecResult {
+  if (notices.length === 0) return result;
+  return { ...result, output: `${result.output}\n[Files: ${notices.join('; ')}]\n` };
 }

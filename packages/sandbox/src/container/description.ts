@@ -1,4 +1,4 @@
-import type { SandboxInfo } from '@reindeer/protocol';
+import { ReindeerError, type SandboxInfo } from '@reindeer/protocol';
 import { at, idOfName, parseEngineTime, publishedPort } from './listing.ts';
 
 /** Labels of every container; they say whose it is, and hold nothing secret. */
@@ -97,4 +97,10 @@ export function asInspection(entry: unknown): unknown {
     Config: { Labels: at(entry, 'Labels') },
     NetworkSettings: { Ports: published },
   };
+}
+
+/** Infos of our backends carry more than the port says; others were never handed out by one. */
+export function asContainer(info: SandboxInfo): ContainerInfo {
+  if ('containerId' in info && 'nonce' in info) return info as ContainerInfo;
+  throw new ReindeerError('internal', `Sandbox ${info.id} is no container of this backend.`);
 }

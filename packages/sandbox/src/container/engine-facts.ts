@@ -86,12 +86,19 @@ export function containerReport(
       { name: 'memory', enforcedBy: limited(facts.limitsMemory), value: mebibytes(settings.memoryBytes) },
       { name: 'processors', enforcedBy: limited(facts.limitsProcessors), value: String(settings.cpus) },
       { name: 'processes', enforcedBy: limited(facts.limitsProcesses), value: String(settings.processes) },
-      {
-        name: 'disk',
-        enforcedBy: 'watchdog',
-        value: mebibytes(settings.diskBytes),
-        note: 'Looked at while commands run: a fast one can pass it for a moment before it is ended.',
-      },
+      settings.threadDataMounts
+        ? {
+            name: 'disk',
+            enforcedBy: 'watchdog',
+            value: mebibytes(settings.diskBytes),
+            note: 'Looked at while commands run: a fast one can pass it for a moment before it is ended.',
+          }
+        : {
+            name: 'disk',
+            enforcedBy: null,
+            value: mebibytes(settings.diskBytes),
+            note: 'Files are carried: more than this is not read back, but a container may fill its own folders.',
+          },
       { name: 'file size', enforcedBy: 'rlimit', value: mebibytes(settings.diskBytes) },
       { name: 'output', enforcedBy: 'reader', value: mebibytes(settings.outputBytes) },
       { name: 'time', enforcedBy: 'process kill', value: `${Math.round(settings.bashCommandTimeoutMs / 1000)} s` },

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { type Clock, type ExecResult, ReindeerError } from '@reindeer/protocol';
+import { MirrorClient } from '../mirror/client.ts';
 import { OutputBuffer } from '../process/output.ts';
 import { jsonLines } from './lines.ts';
 import { at } from './listing.ts';
@@ -34,11 +35,14 @@ export class ServerClient {
   readonly #clock: Clock;
   readonly #uuid: () => string;
   #streams: boolean | null = null;
+  /** For a sandbox that does not share the thread's folders. */
+  readonly files: MirrorClient;
 
   constructor(transport: ServerTransport, clock: Clock, uuid: () => string) {
     this.#transport = transport;
     this.#clock = clock;
     this.#uuid = uuid;
+    this.files = new MirrorClient(transport, clock);
   }
 
   /** Does the server answer at all? Also learns what it can. Rejects when it does not within `withinMs`. */

@@ -52,6 +52,11 @@ export interface ContainerSettings {
   /** Added to the environment of every command; values are resolved by the caller. Never in logs or labels. */
   readonly environment: Readonly<Record<string, string>>;
   readonly mounts: readonly ContainerMount[];
+  /**
+   * `sandbox.thread_data_mounts`: are a thread's folders mounted in its sandbox? Without it they are carried there and back, for an engine
+   * that does not see the data folder under the same path.
+   */
+  readonly threadDataMounts: boolean;
 }
 
 export const DEFAULT_CONTAINER_SETTINGS: ContainerSettings = {
@@ -72,6 +77,7 @@ export const DEFAULT_CONTAINER_SETTINGS: ContainerSettings = {
   maxCommands: 16,
   environment: {},
   mounts: [],
+  threadDataMounts: true,
 };
 
 const MIB = 1024 * 1024;

@@ -6,8 +6,10 @@ import type { ContainerSettings } from './settings.ts';
 export interface SpecInput {
   readonly settings: ContainerSettings;
   readonly paths: ThreadPaths;
-  /** Private folder of this one container: secret, socket, account file. */
-  readonly runFolder: string;
+  /** Private folder of this one container: secret, socket, account file; null = nothing of the data folder is mounted. */
+  readonly runFolder: string | null;
+  /** SHA-256 of the secret, for a server that gets no file. */
+  readonly secretHash: string;
   /** `uid:gid` of every process; null = as the image says. */
   readonly user: string | null;
   readonly transport: 'socket' | 'port';
@@ -32,8 +34,8 @@ const OPEN_FILES = 8_192;
 const FOREIGN_CAPABILITIES = ['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'KILL', 'SETGID', 'SETUID'];
 
 /**
- * The body of a create request. Nothing in it is secret: the secret is a file in the run folder, and variables of the operator travel with
- * each command.
+ * The body of a create request. Nothing in it is secret: the secret is a file in the run folder, or only its hash is told, and variables of
+ * the operator travel with each command.
  */
 export function containerSpec(input: SpecInput): unknown {
   const { settings, own, transport } = input;
@@ -44,7 +46,9 @@ export function containerSpec(input: SpecInput): unknown {
     ...(input.user === null ? {} : { User: input.user }),
     Env: own
       ? [
-          `REINDEER_SECRET_FILE=${RUN_PLACE}/secret`,
+          input.runFolder === null
+            ? `REINDEER_SECRET_SHA256=${input.secretHash}`
+            : `REINDEER_SECRET_FILE=${RUN_PLACE}/secret`,
           ...(transport === 'socket' ? [`REINDEER_SOCKET=${RUN_PLACE}/${SOCKET_NAME}`] : [`REINDEER_PORT=${port}`]),
         ]
       : [],
@@ -101,6 +105,14 @@ function mountsOf({ paths, runFolder, settings, own, user }: SpecInput): readonl
     ReadOnly,
     BindOptions: { Propagation: 'rprivate' },
   });
+  const extra = settings.mounts.map(({ hostPath, containerPath, readOnly }) =>
+    bind(hostPath, containerPath, readOnly ?? true),
+  );
+  if (runFolder === null) {
+    // Folders of the container's own, which go with it; the rest of the system is read-only.
+    const places = [...VIRTUAL_FOLDERS.map((name) => `${VIRTUAL_ROOT}/${name}`), SKILLS_ROOT, '/tmp', '/var/tmp'];
+    return [...places.map((Target) => ({ Type: 'volume', Target })), ...extra];
+  }
   return [
     ...VIRTUAL_FOLDERS.map((name) => bind(paths.folders[name], `${VIRTUAL_ROOT}/${name}`, name === 'uploads')),
     bind(paths.skills, SKILLS_ROOT, true),
@@ -108,6 +120,6 @@ function mountsOf({ paths, runFolder, settings, own, user }: SpecInput): readonl
     ...(own ? ['/tmp', '/var/tmp'].map((place) => bind(paths.folders.temporary, place, false)) : []),
     ...(own ? [bind(runFolder, RUN_PLACE, false)] : []),
     ...(own && user !== null ? [bind(`${runFolder}/passwd`, '/etc/passwd', true)] : []),
-    ...settings.mounts.map(({ hostPath, containerPath, readOnly }) => bind(hostPath, containerPath, readOnly ?? true)),
+    ...extra,
   ];
 }

@@ -83,7 +83,7 @@ function metadataOf(request: SandboxRequest): Readonly<Record<string, unknown>> 
   };
 }
 
-const RUN_PLACES = ['/run/reindeer', '/tmp'];
+const RUN_PLACES = ['/run/reindeer', '/tmp', '/var/tmp'];
 
 /** The body of a pod. Nothing in it is secret: of the sandbox's secret it holds the hash. */
 export function podBody(request: SandboxRequest, settings: ProvisionerSettings): unknown {

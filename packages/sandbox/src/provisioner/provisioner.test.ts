@@ -18,7 +18,7 @@ const NAME = 'sandbox-abc123';
 describe('the key', () => {
   test('whoever has it is let in, nobody else', verifies('SX-12'), async () => {
     const { call, kubernetes } = await provisionerScene();
-    for (const key of [null, '', 'wrong', 'a key of the provisionerx', 'a key of the provisione'])
+    for (const key of [null, '', 'wrong', 'a-key-of-the-provisionerx', 'a-key-of-the-provisione'])
       for (const [method, path] of [
         ['GET', '/api/sandboxes'],
         ['POST', '/api/sandboxes'],

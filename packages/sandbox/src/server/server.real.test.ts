@@ -246,7 +246,7 @@ for (const [name, front] of [
       const { port: behind, home, runner } = await serve();
       const port = await front(behind);
       const made = new ServerClient(
-        new ServerTransport({ kind: 'port', host: '127.0.0.1', port }, SECRET),
+        new ServerTransport({ kind: 'url', url: new URL(`http://127.0.0.1:${port}`) }, SECRET, process.env),
         realClock,
         randomUUID,
       );
@@ -282,7 +282,7 @@ for (const [name, front] of [
       await expect(run({ command: 'x', cwd: '/nowhere' })).rejects.toMatchObject({ code: 'not_found' });
     });
 
-    test('no proxy of the environment is asked', async () => {
+    test('no proxy of the environment is asked', verifies('SX-10'), async () => {
       const asked: string[] = [];
       const proxy = createServer((request, response) => {
         asked.push(request.url ?? '');

@@ -1,6 +1,13 @@
 import { stat } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { type Clock, type ExecResult, ReindeerError, VIRTUAL_ROOT } from '@reindeer/protocol';
+import {
+  type Clock,
+  type ExecResult,
+  ReindeerError,
+  SKILLS_ROOT,
+  VIRTUAL_FOLDERS,
+  VIRTUAL_ROOT,
+} from '@reindeer/protocol';
 import { checkCommand } from '../process/command.ts';
 import { checkEnvironment } from '../process/environment.ts';
 import type { CommandInput, CommandRunner } from './commands.ts';
@@ -17,10 +24,13 @@ import {
   textOf,
   textsOf,
 } from './http.ts';
+import { mirrorListRoute, mirrorReadRoute, mirrorWriteRoute, serverTree } from './mirror-routes.ts';
 import { Sessions, type SessionView } from './sessions.ts';
 
 /** What this server can beyond the public image: commands whose output is streamed and that end with the connection. */
 export const SERVER_PROTOCOL = 1;
+/** It can exchange files with a gateway that does not share its folders. */
+export const MIRROR_PROTOCOL = 1;
 /** Asks for a stream of JSON lines: `{"output": text}` …, `{"result": …}` or `{"error": …}`. */
 export const LINES = 'application/x-ndjson';
 
@@ -35,7 +45,14 @@ export interface SandboxServerParts {
   readonly uuid: () => string;
   readonly version: string;
   readonly home: string;
+  /** Folders that are carried to and from a gateway that does not share them; default: the virtual ones. */
+  readonly folders?: ReadonlyMap<string, string>;
 }
+
+const FOLDERS: ReadonlyMap<string, string> = new Map([
+  ...VIRTUAL_FOLDERS.map((name) => [name, `${VIRTUAL_ROOT}/${name}`] as const),
+  ['skills', SKILLS_ROOT],
+]);
 
 /**
  * The server in a sandbox: the routes of the public all-in-one sandbox image that are needed here (`/v1/sandbox`, `/v1/bash`, `/v1/shell`,
@@ -46,6 +63,7 @@ export function createSandboxServer(parts: SandboxServerParts): Server {
   const sessions = new Sessions({ runner, clock, uuid });
   /** Commands that are streamed right now, by the session that their client named. */
   const streams = new Map<string, AbortController>();
+  const tree = serverTree(parts.folders ?? FOLDERS, uuid);
   const routes: Readonly<Record<string, (body: Body, request: IncomingMessage, response: ServerResponse) => unknown>> =
     {
       'POST /v1/bash/exec': async (body, request, response) => {
@@ -93,6 +111,8 @@ export function createSandboxServer(parts: SandboxServerParts): Server {
       'POST /v1/file/read': (body, _request, response) => readRoute(body, response),
       'POST /v1/file/write': (body, _request, response) => writeRoute(body, response),
       'POST /v1/file/list': (body, _request, response) => listRoute(body, response),
+      'POST /v1/mirror/list': (_body, _request, response) => mirrorListRoute(tree, response),
+      'POST /v1/mirror/read': (body, _request, response) => mirrorReadRoute(tree, body, response),
     };
 
   const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
@@ -108,6 +128,7 @@ export function createSandboxServer(parts: SandboxServerParts): Server {
         home_dir: parts.home,
         version: parts.version,
         reindeer: SERVER_PROTOCOL,
+        mirror: MIRROR_PROTOCOL,
         commands: runner.running,
       });
     if (request.method === 'GET' && url.pathname === '/v1/file/download')
@@ -116,6 +137,9 @@ export function createSandboxServer(parts: SandboxServerParts): Server {
       sessions.close(decodeURIComponent(url.pathname.slice('/v1/shell/sessions/'.length)));
       return answer(response, null);
     }
+    // Its body is no JSON.
+    if (request.method === 'POST' && url.pathname === '/v1/mirror/write')
+      return mirrorWriteRoute(tree, request, response);
     const route = routes[`${request.method} ${url.pathname}`];
     if (route === undefined) throw new ReindeerError('not_found', 'There is no such route.');
     await route(request.method === 'GET' ? {} : await readJson(request), request, response);

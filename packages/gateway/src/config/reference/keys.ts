@@ -92,6 +92,13 @@ export const KEYS: Readonly<Record<string, KeyNote>> = {
   'sandbox.bind_host': ['127.0.0.1', OURS, 'a published port is for this machine only'],
   'sandbox.transport': ['auto', OURS, 'containers are reached without a port where that is possible'],
   'sandbox.cpus': ['2', OURS],
+  'sandbox.provisioner_url': ['none', undefined, 'ours only: `reindeer provisioner`'],
+  'sandbox.provisioner_api_key': ['PROVISIONER_API_KEY', undefined, 'a provisioner without one lets nobody in'],
+  'sandbox.thread_data_mounts': [
+    'true; false with `provisioner_url`',
+    undefined,
+    'without mounts files are carried to the sandbox before each command and back after it',
+  ],
   'sandbox.mounts[].host_path': ['must be there'],
   'sandbox.mounts[].container_path': ['must be there'],
   'sandbox.mounts[].read_only': ['true', 'false', 'a folder of the host is not to be changed by accident'],

@@ -1,9 +1,14 @@
 import type { Clock, SandboxBackend, SandboxInfo } from '@reindeer/protocol';
 import { SimulatedEngine } from '@reindeer/testkit';
 import { KeyedLock } from '../../keyed-lock.ts';
-import type { ContainerBackend } from '../backend.ts';
+import type { ThreadStorage } from '../../lifecycle/parts.ts';
 import type { ContainerInfo } from '../description.ts';
-import type { ContainerParts } from '../factory.ts';
+
+/** The real backend, of whatever kind, and the files below it. */
+export interface RealParts {
+  readonly backend: SandboxBackend;
+  readonly storage: ThreadStorage;
+}
 
 const PATIENCE_MS = 30_000;
 
@@ -12,7 +17,7 @@ const PATIENCE_MS = 30_000;
  * both have to say the same. So the suite's gates and counts work as ever, and every order of its races is tried on a real engine.
  */
 export class MirroredEngine extends SimulatedEngine {
-  readonly #parts: Promise<ContainerParts>;
+  readonly #parts: Promise<RealParts>;
   /** Simulated container → the real one, once it is begun. */
   readonly #real = new Map<SandboxInfo, Promise<ContainerInfo>>();
   readonly #removed: Promise<void>[] = [];
@@ -22,7 +27,7 @@ export class MirroredEngine extends SimulatedEngine {
   /** Where the two did not agree: must stay empty. */
   readonly differences: string[] = [];
 
-  constructor(clock: Clock, parts: Promise<ContainerParts>) {
+  constructor(clock: Clock, parts: Promise<RealParts>) {
     super(clock);
     this.#parts = parts;
   }
@@ -89,7 +94,7 @@ export class MirroredEngine extends SimulatedEngine {
         this.#together(async (backend) => {
           const listed = await (simulated.listRunning?.() ?? []);
           const known = await Promise.all(listed.map((info) => this.#realOf(info)));
-          const really = new Set((await backend.listRunning()).map(idOf));
+          const really = new Set(((await backend.listRunning?.()) ?? []).map(idOf));
           for (const one of known)
             if (!this.#crashed.has(one)) this.#same(`list ${one.id}`, really.has(one.containerId), true);
           return listed;
@@ -98,7 +103,7 @@ export class MirroredEngine extends SimulatedEngine {
   }
 
   /** One thing after another, so that both engines change in one step. Who may go first is decided before, by the provider and the gates. */
-  #together<T>(work: (backend: ContainerBackend) => Promise<T>): Promise<T> {
+  #together<T>(work: (backend: SandboxBackend) => Promise<T>): Promise<T> {
     return this.#turn.run('engine', async () => {
       const { backend } = await this.#parts;
       await this.settled();

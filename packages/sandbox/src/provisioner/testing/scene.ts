@@ -8,7 +8,7 @@ import { createProvisionerServer } from '../server.ts';
 import { provisionerSettings } from '../settings.ts';
 import { FakeKubernetes, type FakeNode } from './fake-kubernetes.ts';
 
-export const KEY = 'a key of the provisioner';
+export const KEY = 'a-key-of-the-provisioner';
 
 export interface ProvisionerScene {
   readonly kubernetes: FakeKubernetes;

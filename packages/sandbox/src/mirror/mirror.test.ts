@@ -1,0 +1,276 @@
+import { execFile } from 'node:child_process';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import {
+  chmod,
+  lstat,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
+import type { AddressInfo } from 'node:net';
+import { promisify } from 'node:util';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { ServerTransport } from '../container/transport.ts';
+import { makeThreadFolders } from '../folders.ts';
+import { PipePool } from '../process/pipes.ts';
+import { CommandRunner } from '../server/commands.ts';
+import { digest } from '../server/http.ts';
+import { createSandboxServer } from '../server/server.ts';
+import { realClock, realSurroundings, temporaryHome, temporaryThread } from '../test-support.ts';
+import { MirrorClient } from './client.ts';
+import { FolderMirror } from './mirror.ts';
+import { threadTree } from './thread-tree.ts';
+
+const SECRET = 'a secret of at least thirty-two characters';
+const sha = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
+
+/** A thread here, and a real server with folders of its own there. */
+async function scene(options: { readonly maxBytes?: number } = {}) {
+  const { paths, toolFiles, files } = await temporaryThread();
+  await makeThreadFolders(paths, null);
+  const there = await temporaryHome();
+  const folders = new Map(['workspace', 'uploads', 'outputs', 'skills'].map((name) => [name, `${there}/${name}`]));
+  for (const folder of folders.values()) await mkdir(folder);
+  const pipes = new PipePool(`${there}/pipes`);
+  const runner = new CommandRunner({
+    clock: realClock,
+    uuid: randomUUID,
+    pipes,
+    environment: {},
+    ownsContainer: false,
+  });
+  const server = createSandboxServer({
+    secretHash: digest(SECRET),
+    runner,
+    clock: realClock,
+    uuid: randomUUID,
+    version: '0',
+    home: there,
+    folders,
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  const transport = new ServerTransport({ kind: 'url', url }, SECRET, {});
+  onTestFinished(async () => {
+    await transport.close();
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+    await pipes.close();
+  });
+  const client = new MirrorClient(transport, realClock);
+  const newMirror = () => new FolderMirror(threadTree(paths, realSurroundings().random), options.maxBytes ?? 1024 ** 3);
+  return {
+    here: paths.folders,
+    skills: paths.skills,
+    there,
+    client,
+    transport,
+    mirror: newMirror(),
+    newMirror,
+    toolFiles,
+    files,
+    server,
+  };
+}
+
+describe('a copy of the thread’s folders in a sandbox that does not share them', () => {
+  test('what is here is there before a command, and what it did is here after it', async () => {
+    const { here, skills, there, client, mirror, files, toolFiles } = await scene();
+    await files.write('/mnt/user-data/uploads/table.csv', 'a,b\n');
+    await toolFiles.write('/mnt/user-data/workspace/deep/er/program.sh', '#!/bin/bash\n');
+    await chmod(`${here.workspace}/deep/er/program.sh`, 0o755);
+    await mkdir(`${skills}/one`);
+    await writeFile(`${skills}/one/SKILL.md`, 'how');
+    await mirror.bring(client);
+    expect(await readFile(`${there}/uploads/table.csv`, 'utf8')).toBe('a,b\n');
+    expect(await readFile(`${there}/skills/one/SKILL.md`, 'utf8')).toBe('how');
+    expect((await stat(`${there}/workspace/deep/er/program.sh`)).mode & 0o777).toBe(0o755);
+
+    await writeFile(`${there}/outputs/result.txt`, 'done');
+    await writeFile(`${there}/workspace/deep/er/program.sh`, '#!/bin/bash\necho changed\n');
+    await mkdir(`${there}/workspace/empty`);
+    await symlink('../deep/er/program.sh', `${there}/workspace/empty/link`);
+    expect(await mirror.fetch(client)).toEqual({ notices: [] });
+    expect(await readFile(`${here.outputs}/result.txt`, 'utf8')).toBe('done');
+    expect(await readFile(`${here.workspace}/deep/er/program.sh`, 'utf8')).toContain('changed');
+    expect((await stat(`${here.workspace}/deep/er/program.sh`)).mode & 0o777).toBe(0o755);
+    expect(await readlink(`${here.workspace}/empty/link`)).toBe('../deep/er/program.sh');
+    expect((await stat(`${here.outputs}/result.txt`)).mtimeMs).toBeCloseTo(
+      (await stat(`${there}/outputs/result.txt`)).mtimeMs,
+      -1,
+    );
+
+    // Removed on either side: gone on both.
+    await rm(`${there}/workspace/empty`, { recursive: true });
+    await toolFiles.remove('/mnt/user-data/outputs/result.txt');
+    expect(await mirror.fetch(client)).toEqual({ notices: [] });
+    await mirror.bring(client);
+    expect([await readdir(`${there}/outputs`), await readdir(here.workspace)]).toEqual([[], ['deep']]);
+    // A folder that became a file, and the other way round.
+    await rm(`${there}/workspace/deep`, { recursive: true });
+    await writeFile(`${there}/workspace/deep`, 'a file now');
+    await mirror.fetch(client);
+    expect(await readFile(`${here.workspace}/deep`, 'utf8')).toBe('a file now');
+    await toolFiles.remove('/mnt/user-data/workspace/deep');
+    await toolFiles.write('/mnt/user-data/workspace/deep/again', 'x');
+    await mirror.bring(client);
+    expect(await readFile(`${there}/workspace/deep/again`, 'utf8')).toBe('x');
+  });
+
+  test('nothing is sent twice, and a change that hides behind its time is seen', async () => {
+    const { there, transport, mirror, newMirror, toolFiles, here } = await scene();
+    await toolFiles.write('/mnt/user-data/workspace/a.txt', 'aaaa');
+    const calls: string[] = [];
+    const counted = new MirrorClient(
+      {
+        call: (call) => {
+          calls.push(call.path);
+          return transport.call(call);
+        },
+      },
+      realClock,
+    );
+    await mirror.bring(counted);
+    expect(calls).toEqual(['/v1/mirror/list', '/v1/mirror/write']);
+    await mirror.bring(counted);
+    await mirror.fetch(counted);
+    expect(calls).toEqual(['/v1/mirror/list', '/v1/mirror/write', '/v1/mirror/list']);
+    // Another instance compares, and sends nothing either.
+    await newMirror().bring(counted);
+    expect(calls.slice(3)).toEqual(['/v1/mirror/list']);
+    const before = await stat(`${there}/workspace/a.txt`);
+    await writeFile(`${there}/workspace/a.txt`, 'bbbb');
+    await utimes(`${there}/workspace/a.txt`, before.atime, before.mtime);
+    await mirror.fetch(counted);
+    expect(await readFile(`${here.workspace}/a.txt`, 'utf8')).toBe('bbbb');
+  });
+
+  test('every byte of 100 MB, both ways', { timeout: 60_000 }, async () => {
+    const { here, there, client, mirror } = await scene();
+    const big = randomBytes(100 * 1024 * 1024);
+    await writeFile(`${here.uploads}/big.bin`, big);
+    await mirror.bring(client);
+    expect(sha(await readFile(`${there}/uploads/big.bin`))).toBe(sha(big));
+    big.reverse();
+    await writeFile(`${there}/outputs/big.bin`, big);
+    await mirror.fetch(client);
+    expect(sha(await readFile(`${here.outputs}/big.bin`))).toBe(sha(big));
+    // One byte more stays where it is, on both sides, and is told of.
+    await writeFile(`${there}/outputs/more.bin`, '');
+    await truncate(`${there}/outputs/more.bin`, 100 * 1024 * 1024 + 1);
+    expect((await mirror.fetch(client)).notices).toEqual([expect.stringContaining('/mnt/user-data/outputs/more.bin')]);
+    expect(await readdir(here.outputs)).toEqual(['big.bin']);
+    // Grown past it: the copy here is not taken for removed.
+    await truncate(`${there}/outputs/big.bin`, 100 * 1024 * 1024 + 1);
+    await mirror.fetch(client);
+    await mirror.bring(client);
+    expect([await readdir(here.outputs), (await stat(`${there}/outputs/big.bin`)).size]).toEqual([
+      ['big.bin'],
+      100 * 1024 * 1024 + 1,
+    ]);
+  });
+
+  test('what a tool did while a command ran is not lost, and what both did is told', async () => {
+    const { here, there, client, mirror, toolFiles } = await scene();
+    await toolFiles.write('/mnt/user-data/workspace/both.txt', 'old');
+    await toolFiles.write('/mnt/user-data/workspace/tool.txt', 'old');
+    await mirror.bring(client);
+    await toolFiles.write('/mnt/user-data/workspace/both.txt', 'of the tool');
+    await toolFiles.write('/mnt/user-data/workspace/tool.txt', 'of the tool');
+    await writeFile(`${there}/workspace/both.txt`, 'of the command');
+    const { notices } = await mirror.fetch(client);
+    expect(notices).toEqual([
+      expect.stringMatching(/kept as the tool left it: \/mnt\/user-data\/workspace\/both\.txt$/),
+    ]);
+    expect(await readFile(`${here.workspace}/both.txt`, 'utf8')).toBe('of the tool');
+    await mirror.bring(client);
+    for (const name of ['both.txt', 'tool.txt'])
+      expect(await readFile(`${there}/workspace/${name}`, 'utf8')).toBe('of the tool');
+    expect((await mirror.fetch(client)).notices).toEqual([]);
+  });
+
+  test('uploads and skills come back to what they were, and are never taken from a sandbox', async () => {
+    const { here, skills, there, client, mirror, files } = await scene();
+    await files.write('/mnt/user-data/uploads/a', 'a');
+    await writeFile(`${skills}/s`, 's');
+    await mirror.bring(client);
+    await writeFile(`${there}/uploads/a`, 'changed');
+    await writeFile(`${there}/uploads/new`, 'new');
+    await rm(`${there}/skills/s`);
+    expect((await mirror.fetch(client)).notices).toEqual([]);
+    expect([await readFile(`${here.uploads}/a`, 'utf8'), await readdir(here.uploads), await readdir(skills)]).toEqual([
+      'a',
+      ['a'],
+      ['s'],
+    ]);
+    await mirror.bring(client);
+    expect([
+      await readFile(`${there}/uploads/a`, 'utf8'),
+      await readdir(`${there}/uploads`),
+      await readdir(`${there}/skills`),
+    ]).toEqual(['a', ['a'], ['s']]);
+  });
+
+  test('links are carried and never followed; FIFOs block nobody', async () => {
+    const { here, there, client, mirror, files } = await scene();
+    const outside = await temporaryHome();
+    await writeFile(`${outside}/secret`, 'of the host');
+    await mirror.bring(client);
+    await symlink(outside, `${there}/workspace/out`);
+    await symlink(`${outside}/secret`, `${there}/outputs/secret`);
+    await promisify(execFile)('mkfifo', [`${there}/workspace/fifo`]);
+    const { notices } = await mirror.fetch(client);
+    expect(notices).toEqual([expect.stringContaining('/mnt/user-data/workspace/fifo')]);
+    expect((await lstat(`${here.outputs}/secret`)).isSymbolicLink()).toBe(true);
+    await expect(files.read('/mnt/user-data/outputs/secret', { maxBytes: 100 })).rejects.toMatchObject({
+      code: 'path_refused',
+    });
+    // Here the link leads out of the folder; a file below it that the sandbox invents goes nowhere.
+    await rm(`${there}/workspace/out`);
+    await mkdir(`${there}/workspace/out`);
+    await writeFile(`${there}/workspace/out/planted`, 'x');
+    await mirror.fetch(client);
+    expect(await readdir(outside)).toEqual(['secret']);
+    expect(await readFile(`${here.workspace}/out/planted`, 'utf8')).toBe('x');
+  });
+
+  test('more than the thread may have is not taken, at once or little by little, and nothing is lost by it', async () => {
+    const { here, there, client, mirror } = await scene({ maxBytes: 1_000 });
+    await mirror.bring(client);
+    await writeFile(`${there}/outputs/a`, 'x'.repeat(600));
+    await mirror.fetch(client);
+    await writeFile(`${there}/outputs/b`, 'x'.repeat(401));
+    await expect(mirror.fetch(client)).rejects.toMatchObject({ code: 'too_large' });
+    expect(await readdir(here.outputs)).toEqual(['a']);
+    await rm(`${there}/outputs/a`);
+    await mirror.fetch(client);
+    expect(await readdir(here.outputs)).toEqual(['b']);
+  });
+
+  test('a connection that breaks is made good by the next one', async () => {
+    const { here, there, client, mirror, server, toolFiles } = await scene();
+    await toolFiles.write('/mnt/user-data/workspace/a', 'a');
+    await mirror.bring(client);
+    await writeFile(`${there}/outputs/b`, randomBytes(4 * 1024 * 1024));
+    await toolFiles.write('/mnt/user-data/workspace/c', 'c');
+    const cut = (path: string) =>
+      server.prependOnceListener('request', (request) => {
+        if (request.url === path) request.socket.destroy();
+      });
+    cut('/v1/mirror/write');
+    await expect(mirror.bring(client)).rejects.toThrow();
+    await mirror.bring(client);
+    expect(await readFile(`${there}/workspace/c`, 'utf8')).toBe('c');
+    cut('/v1/mirror/list');
+    await expect(mirror.fetch(client)).rejects.toThrow();
+    expect(await mirror.fetch(client)).toEqual({ notices: [] });
+    expect(sha(await readFile(`${here.outputs}/b`))).toBe(sha(await readFile(`${there}/outputs/b`)));
+  });
+});
