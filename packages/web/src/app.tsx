@@ -26,6 +26,7 @@ export interface AppParts {
 
 const LANGUAGE_KEY = 'reindeer.language';
 const BatchesPage = lazy(() => import('./batches/batches-page.tsx'));
+const SchedulesPage = lazy(() => import('./schedules/schedules-page.tsx'));
 const MemoryPage = lazy(() => import('./memory/memory-page.tsx'));
 const AgentsPage = lazy(() => import('./agents/agents-page.tsx'));
 const SkillsPage = lazy(() => import('./skills/skills-page.tsx'));
@@ -181,6 +182,8 @@ function OtherPage({ at, parts, models, features }: OtherPageProps) {
   switch (at) {
     case 'batches':
       return <BatchesPage rest={rest} />;
+    case 'schedules':
+      return <SchedulesPage api={parts.api} models={models} />;
     case 'memory':
       return <MemoryPage rest={rest} />;
     case 'agents':

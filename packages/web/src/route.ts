@@ -1,5 +1,5 @@
 /** The pages beside the chats. */
-export const PAGES = ['batches', 'memory', 'agents', 'skills', 'tools', 'settings'] as const;
+export const PAGES = ['schedules', 'batches', 'memory', 'agents', 'skills', 'tools', 'settings'] as const;
 export type PageName = (typeof PAGES)[number];
 
 /** Where in the page the user is. */

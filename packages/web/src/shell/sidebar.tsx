@@ -6,6 +6,7 @@ import { ThreadList } from '../threads/thread-list.tsx';
 import type { Threads } from '../threads/use-threads.ts';
 
 const ICONS: Readonly<Record<PageName, IconName>> = {
+  schedules: 'clock',
   batches: 'stack',
   memory: 'memory',
   agents: 'agent',

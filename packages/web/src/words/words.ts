@@ -2,9 +2,10 @@ import { chinese } from './chinese.ts';
 import { english as chat } from './english.ts';
 import { chinesePages } from './pages-chinese.ts';
 import { englishPages } from './pages-english.ts';
+import { chineseSchedules, englishSchedules } from './schedules.ts';
 
 /** The words of the chat, and those of the pages beside it. */
-export const english = { ...chat, ...englishPages } as const;
+export const english = { ...chat, ...englishPages, ...englishSchedules } as const;
 
 export type WordKey = keyof typeof english;
 export type Language = 'en' | 'zh';
@@ -12,7 +13,7 @@ export type Say = (key: WordKey, values?: Readonly<Record<string, string | numbe
 
 const TABLES: Readonly<Record<Language, Readonly<Record<WordKey, string>>>> = {
   en: english,
-  zh: { ...chinese, ...chinesePages },
+  zh: { ...chinese, ...chinesePages, ...chineseSchedules },
 };
 
 export function speak(language: Language): Say {
