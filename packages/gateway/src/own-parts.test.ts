@@ -77,15 +77,18 @@ describe('tools of one’s own', () => {
 });
 
 describe('other parts of one’s own', () => {
-  test('a guardrail, an authorization and a safety detector, with settings of their own', verifies('EXT-4', 'SAFE-2'), async () => {
-    await file(
-      'policy.mjs',
-      `export const policy = ({ forbidden }) => ({ decide: ({ toolName }) => ({ allow: toolName !== forbidden, reasons: [] }) });
+  test(
+    'a guardrail, an authorization and a safety detector, with settings of their own',
+    verifies('EXT-4', 'SAFE-2'),
+    async () => {
+      await file(
+        'policy.mjs',
+        `export const policy = ({ forbidden }) => ({ decide: ({ toolName }) => ({ allow: toolName !== forbidden, reasons: [] }) });
 export const roles = ({ boss }) => ({ permits: ({ userId }, resource, name) => userId === boss || (name === 'ls' && 'yes') });
 export const detector = () => ({ name: 'mine', detect: () => 'found' });`,
-    );
-    const given = await settings(
-      `guardrails:
+      );
+      const given = await settings(
+        `guardrails:
   enabled: true
   provider: {use: './policy.mjs:policy', config: {forbidden: ls}}
 authorization:
@@ -93,19 +96,22 @@ authorization:
   provider: {use: './policy.mjs:roles', config: {boss: ann}}
 safety_finish_reason: {detectors: [openai, './policy.mjs:detector']}
 `,
-    );
-    const { guardrail, authorization, detectors } = await ownPolicies(given);
-    const decide = async (toolName: string) => (await guardrail?.decide({ toolName } as never, undefined))?.allow;
-    expect([await decide('ls'), await decide('bash')]).toEqual([false, true]);
-    const permits = (userId: string, name: string) =>
-      authorization?.permits({ userId, role: 'user', channel: null }, 'tools', name);
-    // Only a plain yes is one.
-    expect([await permits('ann', 'bash'), await permits('bob', 'ls')]).toEqual([true, false]);
-    expect(detectors.map(({ name, detect }) => [name, detect({} as never)])).toEqual([['mine', 'found']]);
-    expect(given.agent.safeguards.safetyFinish.detectors).toEqual(['openai']);
-    expect(given.told).toEqual([]);
-    await expect(settings('safety_finish_reason: {detectors: [mine]}\n')).rejects.toThrow(/or \.\/module\.mjs:export/);
-  });
+      );
+      const { guardrail, authorization, detectors } = await ownPolicies(given);
+      const decide = async (toolName: string) => (await guardrail?.decide({ toolName } as never, undefined))?.allow;
+      expect([await decide('ls'), await decide('bash')]).toEqual([false, true]);
+      const permits = (userId: string, name: string) =>
+        authorization?.permits({ userId, role: 'user', channel: null }, 'tools', name);
+      // Only a plain yes is one.
+      expect([await permits('ann', 'bash'), await permits('bob', 'ls')]).toEqual([true, false]);
+      expect(detectors.map(({ name, detect }) => [name, detect({} as never)])).toEqual([['mine', 'found']]);
+      expect(given.agent.safeguards.safetyFinish.detectors).toEqual(['openai']);
+      expect(given.told).toEqual([]);
+      await expect(settings('safety_finish_reason: {detectors: [mine]}\n')).rejects.toThrow(
+        /or \.\/module\.mjs:export/,
+      );
+    },
+  );
 
   test('a memory, sandboxes and an ownership store; what lacks something is refused', verifies('EXT-4'), async () => {
     const methods = (names: string) => names.split(' ').map((name) => `${name}: async () => null`);

@@ -312,8 +312,6 @@ function delegation(
       tools: tools.filter((tool) => tool.name !== VIEW_IMAGE),
       middleware: [],
       approvals: [],
-      // Who may use the one model is the caller's affair.
-      permitsOf: () => ({}),
       llmCall: DEFAULT_LLM_CALL,
       safeguards: DEFAULT_SAFEGUARDS,
       history: { maxCharacters: 1_000_000 },

@@ -266,7 +266,10 @@ describe('skills', () => {
 });
 
 /** Packages of other projects that are installed here anyway; a folder with more of them may be named, such as a `node_modules`. */
-const FOREIGN = [join(import.meta.dirname, '../../../../node_modules/playwright-core'), process.env.REINDEER_FOREIGN_SKILLS];
+const FOREIGN = [
+  join(import.meta.dirname, '../../../../node_modules/playwright-core'),
+  process.env.REINDEER_FOREIGN_SKILLS,
+];
 
 test('skills of other projects are listed and shown as they are', verifies('SK-1', 'SK-2', 'SK-3'), async () => {
   const found: string[] = [];

@@ -25,7 +25,7 @@ test('the public image: a command that has not begun yet is no command that has 
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
   const client = new ServerClient(
-    new ServerTransport({ kind: 'port', host: '127.0.0.1', port }, null),
+    new ServerTransport({ kind: 'url', url: new URL(`http://127.0.0.1:${port}`) }, null),
     realClock,
     () => 'u',
   );
