@@ -259,17 +259,24 @@ describe('token budget', () => {
 });
 
 describe('why the provider ended an answer', () => {
-  const model = (fields: ConstructorParameters<typeof AIMessage>[0]) => {
+  const model = (fields: object, then: object) => {
     const made = new FakeModel([]);
+    let asked = 0;
     // One whole message: what a provider says at its end stands in its metadata.
     made._streamResponseChunks = async function* () {
-      yield { message: new AIMessage(fields as never), text: '' } as never;
+      asked++;
+      yield { message: new AIMessage((asked === 1 ? fields : then) as never), text: '' } as never;
     };
     return made;
   };
-  const run = async (fields: object, detectors?: readonly SafetyDetector[], withTools = false) => {
+  const run = async (
+    fields: object,
+    detectors?: readonly SafetyDetector[],
+    withTools = false,
+    then: object = fields,
+  ) => {
     const outcome = await runLoop({
-      model: model(fields as never),
+      model: model(fields, then),
       tools: [bash(() => 'ran')] as never,
       middleware: [
         terminalResponseMiddleware(),
@@ -312,6 +319,8 @@ describe('why the provider ended an answer', () => {
       expect((await run({ content: '', response_metadata: { finish_reason: 'length' } })).attempt.stopReasons).toEqual(
         [],
       );
+      const cut = { content: 'half', tool_calls: calls, response_metadata: { finish_reason: 'length' } };
+      expect((await run(cut, undefined, false, { content: 'whole' })).attempt.stopReasons).toEqual([]);
     },
   );
 

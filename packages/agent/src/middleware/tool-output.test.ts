@@ -49,6 +49,9 @@ describe('the budget of a result', () => {
       expect(message.text).toContain(path);
       expect(message.text).toContain(String(text.length));
       expect(message.text).toContain('0 some words');
+      // Whole lines: what is cut off in the middle reads as something else.
+      for (const line of message.text.split('\n').filter((words) => /some/.test(words)))
+        expect(line).toMatch(/^\d+ some words of a line$/);
       expect(message.text).toContain('59999 some words');
       expect(message.text).toContain('read_file');
       // The reference really opens.
@@ -184,6 +187,8 @@ describe('what a long text is', () => {
       expect(
         type('2026-01-01 10:00:00 INFO start: ok\n2026-01-01 10:00:01 ERROR it: failed\n2026-01-01 INFO a: b\n'),
       ).toBe('text');
+      // Without times: the words of levels look like keys.
+      expect(type('INFO: started\nWARN: slow\nERROR: gone\nINFO: again\n')).toBe('text');
       expect(type('if true; then\n\techo a\n\techo b\n\techo c\nfi\n')).not.toBe('tsv');
       expect(type('Well, yes, it is\nand then, no, it was not\nso it went, up, and down\n')).toBe('text');
       expect(type('a\0b')).toBe('unknown');
