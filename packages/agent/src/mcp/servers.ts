@@ -303,9 +303,12 @@ export class McpServers {
       throw error;
     });
     try {
-      const found = await session.listTools(signal);
-      const tools = found.map((tool) => mcpTool(server, tool, (...call) => this.#call(...call)));
-      const left = found.filter((_tool, at) => tools[at] === null).map((tool) => tool.name.slice(0, 80));
+      const listed = await session.listTools(signal);
+      const tools = listed.tools.map((tool) => mcpTool(server, tool, (...call) => this.#call(...call)));
+      const left = [
+        ...listed.left,
+        ...listed.tools.filter((_tool, at) => tools[at] === null).map((tool) => tool.name.slice(0, 80)),
+      ];
       if (left.length > 0)
         this.#options.logger.warn(
           'Tools of an MCP server are left out: their names or schemas are not fit for a model',
@@ -365,16 +368,16 @@ export class McpServers {
     args: Record<string, unknown>,
     { attempt }: AttemptScope,
     signal: AbortSignal | undefined,
-  ): Promise<Awaited<ReturnType<McpSession['callTool']>>> {
+  ): Promise<NonNullable<Awaited<ReturnType<McpSession['callTool']>>>> {
     const scope = scopeName(attempt.run);
     // It works in the folder of the conversation: what lay there before is noted first, as before a command.
     if (server.transport.type === 'stdio') await attempt.touchFiles?.();
-    const once = (): Promise<Awaited<ReturnType<McpSession['callTool']>> | null> =>
+    const once = (): ReturnType<McpSession['callTool']> =>
       this.#pool.use(
         server.name,
         scope,
         async (session) => {
-          // It ended while nobody used it: nothing was sent yet.
+          // It ended while nobody used it: nothing was sent yet. Nor was anything done in a session that the server has forgotten.
           if (session.ended) return null;
           try {
             return await session.callTool(tool, args, { signal, timeoutMs: server.callTimeoutMs });
@@ -422,6 +425,12 @@ function callFailure(error: unknown, server: string, ended: boolean, signal: Abo
     return new ReindeerError(
       'tool_failed',
       `The MCP server ${server} ended during the call. Whether the call took effect is not known.`,
+      { cause: error },
+    );
+  if ((error as { code?: unknown }).code === -32000)
+    return new ReindeerError(
+      'tool_failed',
+      `The connection with the MCP server ${server} broke off during the call. Whether the call took effect is not known.`,
       { cause: error },
     );
   if ((error as { code?: unknown }).code === -32001)

@@ -1,12 +1,15 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
-import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
-import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import type { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
-import { type CallToolResult, CallToolResultSchema, type Tool } from '@modelcontextprotocol/sdk/types.js';
+import { type CallToolResult, CallToolResultSchema } from '@modelcontextprotocol/sdk/types.js';
 import type { jsonSchemaValidator } from '@modelcontextprotocol/sdk/validation';
 import { ReindeerError } from '@reindeer/protocol';
 import type { ProcessGuard } from '@reindeer/sandbox';
+import { z } from 'zod';
+import { type ListedTool, listedTool } from './listed-tool.ts';
 import type { OAuthToken } from './oauth.ts';
+import { remoteTransport } from './remote-transport.ts';
 import type { McpServer } from './settings.ts';
 import { StdioTransport } from './stdio-transport.ts';
 
@@ -27,12 +30,14 @@ export interface OpenOptions {
 
 /** A connection with a server that has greeted it. */
 export interface McpSession {
-  listTools(signal: AbortSignal): Promise<readonly Tool[]>;
+  /** What it offers; `left` names what makes no sense as a tool, which costs only itself. */
+  listTools(signal: AbortSignal): Promise<{ readonly tools: readonly ListedTool[]; readonly left: readonly string[] }>;
+  /** Null: the server does not know the session any more, and did nothing. It was restarted, or let the session expire. */
   callTool(
     name: string,
     args: Record<string, unknown>,
     options: { readonly signal: AbortSignal | undefined; readonly timeoutMs: number | null },
-  ): Promise<CallToolResult>;
+  ): Promise<CallToolResult | null>;
   /** Has the other side gone? */
   readonly ended: boolean;
   close(): Promise<void>;
@@ -44,8 +49,9 @@ const MAX_TOOLS = 256;
 /** The SDK wants a number; a run ends long before. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
 const DAY_MS = 86_400_000;
-/** Bytes of one answer or one event over HTTP; as for a server that is a process. */
-const MAX_MESSAGE = 16 * 1024 * 1024;
+/** Everything about the tools themselves is judged one by one. */
+const LISTING = z.looseObject({ tools: z.array(z.unknown()), nextCursor: z.string().optional() });
+const FAREWELL_MS = 2_000;
 /** What a server says of its own results is not checked: its expressions would run on our thread, on texts of its choice. */
 const UNCHECKED = { getValidator: () => (data: unknown) => ({ valid: true, data, errorMessage: undefined }) };
 
@@ -67,6 +73,7 @@ export async function openSession(options: OpenOptions): Promise<McpSession> {
   };
   const close = async (): Promise<void> => {
     ended = true;
+    await farewell(transport);
     await client.close().catch(() => {});
     await transport.close().catch(() => {});
   };
@@ -84,30 +91,44 @@ export async function openSession(options: OpenOptions): Promise<McpSession> {
       { cause: error },
     );
   }
+  // Its answers would come over the stream that broke off: whoever waits for one learns it now, and the next call opens another session.
+  if (server.transport.type === 'sse') client.onerror = () => void close();
   return {
     get ended() {
       return ended;
     },
     close,
     async listTools(listing) {
-      const tools: Tool[] = [];
+      const found: unknown[] = [];
       let cursor: string | undefined;
-      for (let page = 0; page < MAX_PAGES && tools.length < MAX_TOOLS; page += 1) {
-        const answer = await client.listTools(cursor === undefined ? {} : { cursor }, {
-          signal: listing,
-          timeout: server.initTimeoutMs ?? NO_TIMEOUT_MS,
-        });
-        tools.push(...answer.tools);
+      for (let page = 0; page < MAX_PAGES && found.length < MAX_TOOLS; page += 1) {
+        // Not the SDK's own method: it refuses a whole page for one tool that it does not like.
+        const answer = await client.request(
+          { method: 'tools/list', params: cursor === undefined ? {} : { cursor } },
+          LISTING,
+          { signal: listing, timeout: server.initTimeoutMs ?? NO_TIMEOUT_MS },
+        );
+        found.push(...answer.tools);
         if (answer.nextCursor === undefined || answer.nextCursor === cursor) break;
         cursor = answer.nextCursor;
       }
-      return tools.slice(0, MAX_TOOLS);
+      const read = found.slice(0, MAX_TOOLS).map(listedTool);
+      return {
+        tools: read.filter((tool) => typeof tool !== 'string'),
+        left: read.filter((tool) => typeof tool === 'string'),
+      };
     },
     async callTool(name, args, { signal: calling, timeoutMs }) {
-      return (await client.callTool({ name, arguments: args }, CallToolResultSchema, {
-        ...(calling === undefined ? {} : { signal: calling }),
-        timeout: timeoutMs ?? DAY_MS,
-      })) as CallToolResult;
+      try {
+        return (await client.callTool({ name, arguments: args }, CallToolResultSchema, {
+          ...(calling === undefined ? {} : { signal: calling }),
+          timeout: timeoutMs ?? DAY_MS,
+        })) as CallToolResult;
+      } catch (error) {
+        if (transport instanceof StdioTransport || !isForgotten(error)) throw error;
+        ended = true;
+        return null;
+      }
     },
   };
 }
@@ -137,79 +158,26 @@ function transportOf({
       cwd,
       guard,
     });
-  const url = new URL(transport.url);
-  const options = { fetch: authorised(token), requestInit: { headers: { ...transport.headers } } };
-  return transport.type === 'sse'
-    ? new SSEClientTransport(url, {
-        ...options,
-        eventSourceInit: { fetch: withHeaders(options.fetch, transport.headers) },
-      })
-    : // The SDK reconnects streams for ever otherwise.
-      new StreamableHTTPClientTransport(url, {
-        ...options,
-        reconnectionOptions: {
-          maxRetries: 2,
-          initialReconnectionDelay: 500,
-          maxReconnectionDelay: 5_000,
-          reconnectionDelayGrowFactor: 2,
-        },
-      });
+  return remoteTransport(transport, token);
 }
 
-type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
-
-const withHeaders =
-  (fetcher: Fetch, headers: Readonly<Record<string, string>>): Fetch =>
-  (url, init) => {
-    const all = new Headers(headers);
-    for (const [name, value] of new Headers(init?.headers)) all.set(name, value);
-    return fetcher(url, { ...init, headers: all });
-  };
-
-/** Puts the current token on each request; a refused one is replaced once. */
-function authorised(token: OAuthToken | null): Fetch {
-  if (token === null) return async (url, init) => bounded(await fetch(url, init));
-  const send = async (url: string | URL, init: RequestInit | undefined, header: string): Promise<Response> => {
-    const headers = new Headers(init?.headers);
-    headers.set('authorization', header);
-    return bounded(await fetch(url, { ...init, headers }));
-  };
-  return async (url, init) => {
-    const header = await token.header();
-    const answer = await send(url, init, header);
-    // A body that is a stream cannot be sent twice; the SDK sends text.
-    if (answer.status !== 401 || init?.body instanceof ReadableStream) return answer;
-    token.forget(header);
-    await answer.body?.cancel();
-    return await send(url, init, await token.header());
-  };
+/**
+ * 404 is what the protocol says for a session that is gone; some servers say 400 and why. What is not accepted is not executed either.
+ */
+function isForgotten(error: unknown): boolean {
+  const { code, message } = error as { code?: unknown; message?: unknown };
+  const text = String(message);
+  const status = typeof code === 'number' && code >= 100 ? code : Number(/\(HTTP (\d{3})\)/.exec(text)?.[1]);
+  return status === 404 || (status === 400 && /session/i.test(text));
 }
 
-/** Fails when one answer, or one event of a stream, is longer than a message may be. */
-function bounded(answer: Response): Response {
-  if (answer.body === null) return answer;
-  const isStream = /^text\/event-stream/i.test(answer.headers.get('content-type') ?? '');
-  let size = 0;
-  let tail = Buffer.alloc(0);
-  const counted = answer.body.pipeThrough(
-    new TransformStream<Uint8Array, Uint8Array>({
-      transform(chunk, controller) {
-        size += chunk.length;
-        if (isStream) {
-          // An empty line ends an event; it may stand where two chunks meet.
-          const seen = Buffer.concat([tail, chunk]);
-          const end = Math.max(...['\n\n', '\r\n\r\n', '\r\r'].map((line) => seen.lastIndexOf(line)));
-          if (end !== -1) size = seen.length - end;
-          tail = seen.subarray(-3);
-        }
-        if (size > MAX_MESSAGE)
-          controller.error(new Error(`the server sent a message of more than ${MAX_MESSAGE} bytes`));
-        else controller.enqueue(chunk);
-      },
-    }),
-  );
-  const { status, statusText, headers } = answer;
-  return new Response(counted, { status, statusText, headers });
+/** A server over HTTP keeps what belongs to a session until it is told that nobody needs it. */
+async function farewell(transport: Transport | StdioTransport): Promise<void> {
+  if (!('terminateSession' in transport)) return;
+  const late = new AbortController();
+  const told = (transport as StreamableHTTPClientTransport).terminateSession().catch(() => {});
+  await Promise.race([told, sleep(FAREWELL_MS, undefined, { signal: late.signal }).catch(() => {})]);
+  late.abort();
 }
 
 /** Short, for a log and a person; never a header or a value of the environment. */
@@ -222,6 +190,8 @@ function reasonOf(error: unknown, transport: Transport | StdioTransport): string
   if (transport instanceof StdioTransport) return transport.refusal ?? 'its process ended, or does not speak MCP';
   const cause = (error as { cause?: { code?: unknown } }).cause?.code;
   if (typeof cause === 'string') return cause;
+  if (typeof code === 'number' && code >= 300 && code < 400)
+    return 'it leads on to another address, where its secrets are not sent: write that address';
   if (typeof code === 'number' && code >= 100) return `it answers with status ${code}`;
   return 'it does not speak MCP';
 }

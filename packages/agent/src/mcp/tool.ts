@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { DynamicStructuredTool, type StructuredToolInterface } from '@langchain/core/tools';
-import type { Tool } from '@modelcontextprotocol/sdk/types.js';
 import type { SandboxFiles } from '@reindeer/protocol';
 import { whole } from '../history/well-formed.ts';
 import { type AttemptScope, scopeOf } from '../loop/scope.ts';
+import type { ListedTool } from './listed-tool.ts';
 import { type MappedResult, mapResult } from './results.ts';
 import type { McpServer } from './settings.ts';
 
@@ -39,18 +39,14 @@ export function toolName(server: McpServer, raw: string): string | null {
 }
 
 /** null for a tool that cannot be offered: its name, or a description of its arguments without an end. */
-export function mcpTool(server: McpServer, tool: Tool, call: CallServer): StructuredToolInterface | null {
+export function mcpTool(server: McpServer, tool: ListedTool, call: CallServer): StructuredToolInterface | null {
   const name = toolName(server, tool.name);
   if (name === null || JSON.stringify(tool.inputSchema).length > MAX_SCHEMA) return null;
   const origin: McpOrigin = { server: server.name, tool: tool.name };
   const made = new DynamicStructuredTool({
     name,
     description: (tool.description ?? tool.title ?? tool.name).slice(0, MAX_DESCRIPTION).toWellFormed(),
-    // Providers want the properties to be there, also when there are none.
-    schema: whole({
-      ...(tame(tool.inputSchema) as object),
-      properties: tame(tool.inputSchema.properties ?? {}),
-    }) as object,
+    schema: whole(tame(tool.inputSchema)) as object,
     // What a server says of its tools is no ground to run one twice: after a crash the outcome is unknown.
     metadata: { mcp: origin, repeatable: false, resumable: false, abortable: true },
     responseFormat: 'content_and_artifact',

@@ -17,7 +17,7 @@ function serverTools(...names: readonly string[]) {
   const tools = names.map((name) => {
     const made = mcpTool(
       server,
-      { name, description: `Does ${name}`, inputSchema: { type: 'object' } },
+      { name, description: `Does ${name}`, inputSchema: { type: 'object', properties: {} } },
       async (_server, tool, _args, { attempt }) => {
         calls.push(`${tool} for ${attempt.run.userId} in ${attempt.run.threadId}`);
         return { content: [{ type: 'text', text: `did ${tool}` }] };
