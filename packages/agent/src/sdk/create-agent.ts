@@ -316,6 +316,8 @@ function delegation(
       safeguards: DEFAULT_SAFEGUARDS,
       history: { maxCharacters: 1_000_000 },
       ...abilities,
+      // There is one model, and whoever calls the library is its user.
+      permitsOf: () => ({}),
       surroundings,
     }),
   ];
