@@ -20,7 +20,10 @@ export interface ServerCommand {
 
 /** One line of a stream: the kept output of a command, all of it escaped, and some room. */
 const LINE_ROOM_BYTES = 1024 * 1024;
-const ANSWER_BYTES = 64 * 1024 * 1024;
+/** What is no output: a container may be hostile, and reading its answer takes time of ours. */
+const CONTROL_BYTES = 1024 * 1024;
+/** Output of the public image, as one answer. */
+const OUTPUT_BYTES = 64 * 1024 * 1024;
 /** What the server may take to end a command whose time is over, and to say so. */
 const END_MS = 15_000;
 const POLL_SECONDS = 20;
@@ -151,7 +154,7 @@ export class ServerClient {
     });
     const session = at(started, 'session_id');
     if (typeof session !== 'string') throw unreadable();
-    const kill = () => this.#post('/v1/bash/kill', { session_id: session, signal: 'SIGKILL' });
+    const end = () => this.#end(session);
     const over = (part: Pick<ExecResult, 'ended' | 'limit' | 'exitCode'>): ExecResult => ({
       ...part,
       ...output.finish(),
@@ -161,13 +164,14 @@ export class ServerClient {
       for (let offset = 0; ; ) {
         const body = { session_id: session, offset, wait: true, wait_timeout: POLL_SECONDS };
         const signal = AbortSignal.any([limit, input.signal]);
-        const view = await this.#data({ method: 'POST', path: '/v1/bash/output', body, signal });
+        const call = { method: 'POST', path: '/v1/bash/output', body, signal } as const;
+        const view = await this.#data(call, OUTPUT_BYTES);
         const text = at(view, 'stdout');
         if (typeof text === 'string' && text !== '') output.push(Buffer.from(text));
         const next = at(view, 'offset');
         if (typeof next === 'number' && next > offset) offset = next;
         if (output.total > input.outputEndBytes) {
-          await kill();
+          await end();
           return over({ ended: 'limit', limit: 'output', exitCode: null });
         }
         const status = at(at(view, 'command'), 'status');
@@ -176,14 +180,32 @@ export class ServerClient {
         if (status !== 'running' && status !== 'pending')
           return over({ ended: 'exit', exitCode: typeof code === 'number' ? code : null });
         if (this.#clock.monotonic() - began > input.timeoutMs + END_MS / 2) {
-          await kill();
+          await end();
           return over({ ended: 'timeout', exitCode: null });
         }
       }
     } catch (error) {
-      await kill().catch(() => {});
+      await end().catch(() => {});
       if (!input.signal.aborted) throw error;
       return over({ ended: 'aborted', exitCode: null });
+    }
+  }
+
+  /** Kills a command of the public image and waits, so long, until it has ended: that it was asked to is no end. */
+  async #end(session: string): Promise<void> {
+    await this.#post('/v1/bash/kill', { session_id: session, signal: 'SIGKILL' });
+    const limit = timeLimit(this.#clock, END_MS);
+    try {
+      for (let running = true; running; ) {
+        const body = { session_id: session, offset: Number.MAX_SAFE_INTEGER, wait: true, wait_timeout: 1 };
+        const call = { method: 'POST', path: '/v1/bash/output', body, signal: limit.signal } as const;
+        const status = at(at(await this.#data(call, OUTPUT_BYTES), 'command'), 'status');
+        running = status === 'running' || status === 'pending';
+      }
+    } catch {
+      // It cannot be asked, or does not end: the caller hears how its command was ended all the same.
+    } finally {
+      limit.done();
     }
   }
 
@@ -196,14 +218,14 @@ export class ServerClient {
     }
   }
 
-  async #data(call: ServerCall): Promise<unknown> {
-    return at(await this.#json(call), 'data');
+  async #data(call: ServerCall, maxBytes = CONTROL_BYTES): Promise<unknown> {
+    return at(await this.#json(call, maxBytes), 'data');
   }
 
-  async #json(call: ServerCall): Promise<unknown> {
+  async #json(call: ServerCall, maxBytes = CONTROL_BYTES): Promise<unknown> {
     const response = await this.#transport.call(call);
     if (response.statusCode !== 200) throw await refusal(response, call.path);
-    return jsonAnswer(response, ANSWER_BYTES);
+    return jsonAnswer(response, maxBytes);
   }
 }
 

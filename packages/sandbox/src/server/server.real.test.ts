@@ -345,8 +345,7 @@ for (const [name, front] of [
       await started.promise;
       controller.abort();
       expect(await long).toMatchObject({ ended: 'aborted', output: 'on\n' });
-      const deadline = performance.now() + 10_000;
-      while (runner.running > 0 && performance.now() < deadline) await realClock.sleep(10);
+      // Told only when it is dead: the server was asked to end it, and nobody hung up on it.
       expect(runner.running).toBe(0);
 
       const much = await run({ command: 'head -c 100000 /dev/zero | tr "\\0" x' });

@@ -84,7 +84,11 @@ export function createSandboxServer(parts: SandboxServerParts): Server {
         answer(response, { ...bashResult(view), command: { command_id, command, status, exit_code } });
       },
       'POST /v1/bash/kill': (body, _request, response) => {
-        sessions.kill(textOf(body, 'session_id'));
+        const id = textOf(body, 'session_id');
+        const streamed = streams.get(id);
+        // Its result comes on its own connection, once it is dead.
+        if (streamed !== undefined) streamed.abort();
+        else sessions.kill(id);
         answer(response, null);
       },
       'POST /v1/shell/exec': async (body, _request, response) => {
