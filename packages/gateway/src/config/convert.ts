@@ -1,7 +1,8 @@
 import { WEB_PROVIDERS, WEB_TOOLS, type WebToolName } from '@reindeer/agent';
 import { ReindeerError } from '@reindeer/protocol';
 import { type Document, isMap, isScalar, isSeq, parseDocument, type YAMLMap } from 'yaml';
-import { SECTIONS_WITHOUT_EFFECT } from './schema.ts';
+import { examineConfig } from './load.ts';
+import { DETECTORS, SECTIONS_WITHOUT_EFFECT } from './schema.ts';
 import { CARRIED_OVER, SANDBOX_TOOLS } from './tools.ts';
 
 export interface ConvertedConfig {
@@ -45,6 +46,7 @@ export function convertConfig(text: string): ConvertedConfig {
   tools(document, notes);
   sandbox(document, notes);
   database(document, notes);
+  detectors(document, notes);
   const present = isMap(document.contents)
     ? document.contents.items.map((pair) => String(isScalar(pair.key) ? pair.key.value : pair.key))
     : [];
@@ -54,7 +56,29 @@ export function convertConfig(text: string): ConvertedConfig {
     'The server listens on 127.0.0.1:2026 only, page and API on one port, without a proxy. For other machines set server.host and server.token.',
     'A run that a crash cut off goes on after the restart. To have it end as an error, as there, set runs.crash_policy: error.',
   );
-  return { text: document.toString({ lineWidth: 0 }), notes };
+  const converted = document.toString({ lineWidth: 0 });
+  const { warnings, faults } = examineConfig(converted, 'The new file');
+  notes.push(
+    ...warnings.filter((warning) => !warning.includes('these sections have no effect')),
+    ...faults.map((fault) => `${fault} Reindeer does not start with it: correct it, or take the key out.`),
+  );
+  return { text: converted, notes };
+}
+
+/** Classes of the detectors that are built in; each has the name of its provider in it. */
+function detectors(document: Document, notes: string[]): void {
+  const list = document.getIn(['safety_finish_reason', 'detectors']);
+  if (!isSeq(list)) return;
+  const names: string[] = [];
+  for (const item of list.items) {
+    const use = isMap(item) ? item.get('use') : isScalar(item) ? item.value : null;
+    const name = DETECTORS.find((known) => String(use).toLowerCase().includes(known));
+    if (name === undefined)
+      notes.push(`safety_finish_reason: the detector ${String(use)} is not here and was taken out.`);
+    else if (!names.includes(name)) names.push(name);
+  }
+  if (names.length === 0) document.deleteIn(['safety_finish_reason', 'detectors']);
+  else document.setIn(['safety_finish_reason', 'detectors'], document.createNode(names));
 }
 
 const entries = (document: Document, key: string): YAMLMap[] => {

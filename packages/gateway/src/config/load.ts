@@ -106,6 +106,26 @@ function checkConfig(yaml: ParsedYaml, file: string, variables: Variables, warni
   throw new ReindeerError('configuration', problems.join('\n'));
 }
 
+/**
+ * What a start would say of this text, without its environment: placeholders stand for right values.
+ *
+ * @throws ReindeerError `configuration` when it is no YAML
+ */
+export function examineConfig(text: string, file: string): { readonly warnings: string[]; readonly faults: string[] } {
+  const warnings: string[] = [];
+  const yaml = readYaml(text, file);
+  const present = Object.fromEntries(Object.entries(yaml.value ?? {}).filter(([, value]) => value !== null));
+  warnAboutKeys(present, yaml, file, warnings);
+  const result = configSchema.safeParse(present, { reportInput: false });
+  const valueAt = (path: readonly PropertyKey[]): unknown =>
+    path.reduce<unknown>((value, key) => (value as Record<PropertyKey, unknown> | null | undefined)?.[key], present);
+  const faults = (result.error?.issues ?? [])
+    .filter(({ path }) => !String(valueAt(path)).startsWith('$'))
+    .slice(0, 50)
+    .map((issue) => `${file}, line ${yaml.lineOf(issue.path)}: ${issue.path.join('.')} ${problemOf(issue)}.`);
+  return { warnings, faults };
+}
+
 const problemOf = (issue: z.core.$ZodIssue) =>
   issue.code === 'invalid_type' && issue.message.startsWith('Invalid input')
     ? `must be ${'expected' in issue ? issue.expected : 'of another type'}`
@@ -141,6 +161,8 @@ function warnAboutKeys(
       return;
     }
     if (!(inner instanceof z.ZodObject) || typeof value !== 'object' || value === null) return;
+    // A section whose keys are somebody else's, such as `extensions`.
+    if (Object.keys(inner.shape).length === 0) return;
     // The other keys are for the module that it names.
     const { use, manager_class: manager } = value as { use?: unknown; manager_class?: unknown };
     if ([use, manager].some((name) => typeof name === 'string' && isOwnModule(name))) return;

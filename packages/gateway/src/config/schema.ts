@@ -83,7 +83,7 @@ const frequency = section({
   hard_limit: count('calls', 1, 100_000),
 }).refine(({ warn, hard_limit }) => hard_limit >= warn, { error: 'hard_limit must not be lower than warn' });
 
-const DETECTORS: readonly string[] = ['openai', 'anthropic', 'gemini'];
+export const DETECTORS: readonly string[] = ['openai', 'anthropic', 'gemini'];
 
 /** What keeps long work alive; each key is the reference's. */
 const grant = section({
