@@ -9,7 +9,7 @@ import { Documents } from '../documents/documents.ts';
 
 import { type AskModel, parseJudgement } from './judge.ts';
 import { SkillLibrary } from './library.ts';
-import { SkillPackages } from './packages.ts';
+import { SkillPackages, type SkillPackagesOptions } from './packages.ts';
 import { RULES, scanFiles } from './scan.ts';
 
 const surroundings = testSurroundings();
@@ -33,7 +33,7 @@ const GOOD: readonly ZipEntry[] = [
 ];
 
 const folders = (userId: string) => skillFolders(`${root}/home`, userId);
-function packages(options: { ask?: AskModel | null; scan?: boolean; failClosed?: boolean } = {}) {
+function packages(options: Partial<Pick<SkillPackagesOptions, 'ask' | 'scan' | 'failClosed' | 'secrets'>> = {}) {
   const library = new SkillLibrary({
     publicFolders: [],
     legacyFolder: null,
@@ -72,6 +72,27 @@ const failure = async (work: Promise<unknown>): Promise<ReindeerError> => {
   return error;
 };
 
+test(
+  'what a user stored for a skill is not what another under its name is trusted with',
+  verifies('SK-8'),
+  async () => {
+    const forgotten: string[] = [];
+    const secrets = {
+      forget: async (userId: string, skill: string) => {
+        forgotten.push(`${userId}/${skill}`);
+      },
+    };
+    const own = packages({ secrets });
+    await own.install('u', zip(GOOD));
+    expect(forgotten).toEqual(['u/chart']);
+    // One that was not installed takes nothing away.
+    await failure(own.install('u', zip(GOOD)));
+    expect(forgotten).toHaveLength(1);
+    await own.delete('u', 'chart');
+    expect(forgotten).toEqual(['u/chart', 'u/chart']);
+  },
+);
+
 describe('installing a .skill archive', () => {
   test(
     'puts the folder where the user’s skills are, switched on; hidden files and links are not in it',
@@ -107,6 +128,7 @@ describe('installing a .skill archive', () => {
     ['a path that climbs out', zip(withFile('chart/../../evil')), /leads outside/],
     ['an absolute path', zip(withFile('/etc/cron.d/evil')), /leads outside/],
     ['a backslash', zip(withFile('chart\\..\\evil')), /backslash|leads outside/],
+    ['a second stream of a file', zip(withFile('chart/a:b')), /colon/],
     ['a drive', zip(withFile('C:/evil')), /colon|leads outside/],
     ['a control character', zip(withFile('chart/a\nb')), /control characters/],
     ['a second skill', zip(withFile('other/SKILL.md', HEAD)), /more than one SKILL.md/],

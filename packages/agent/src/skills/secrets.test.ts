@@ -4,15 +4,18 @@ import { join } from 'node:path';
 import { HumanMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { MemorySaver } from '@langchain/langgraph';
+import { NO_LOG } from '@reindeer/protocol';
 import { verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { createLeadAgent, type LeadAgentOptions } from '../lead/lead-agent.ts';
 import { createModelRegistry } from '../models/registry.ts';
+import { delegation, task } from '../test-support/delegation.ts';
 import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { drain } from '../test-support/run-loop.ts';
+import { SkillAccess } from './access.ts';
 import { parseSkill } from './format.ts';
 import type { Skill } from './library.ts';
 import { type SecretValues, SkillSecretStore } from './secret-store.ts';
@@ -187,7 +190,50 @@ describe('the secrets of a skill in a run', () => {
   });
 });
 
+describe('a sub-agent', () => {
+  const calling = (prompt: string, child: readonly Turn[]) =>
+    delegation({
+      lead: [{ calls: [task(prompt)] }, { text: 'Done.' }],
+      child: (messages) => child[messages.filter((message) => message.type === 'tool').length] ?? { text: 'ok' },
+      sandboxes: new MemorySandboxes({ exec: () => exited(`says ${KEY}`) }).put(
+        '/mnt/skills/public/weather/SKILL.md',
+        skill('weather').text,
+      ),
+      agent: {
+        skills: { prepare: async () => [skill('weather')], list: async () => [skill('weather')] },
+        skillSecrets: store,
+      },
+    });
+
+  test('what a model wrote calls no skill; what it read counts, and is hidden from all', verifies('SK-8'), async () => {
+    await store.set('default', skill('weather'), { WEATHER_KEY: KEY }, 'user');
+    const told = calling('/weather in Rome', [bash()]);
+    await told.run();
+    expect(told.sandboxes.commands.map(({ env }) => env ?? {})).toEqual([{}]);
+    const read = calling('find out', [reading(), bash()]);
+    const outcome = await read.run();
+    expect(read.sandboxes.commands.map(({ env }) => env ?? {})).toEqual([{ WEATHER_KEY: KEY }]);
+    expect(JSON.stringify([outcome.values, outcome.attempt.events])).not.toContain(KEY);
+  });
+});
+
 describe('a call that names a skill', () => {
+  test('one that the agent has not been given is refused as well', verifies('SL-22', 'SK-4b'), async () => {
+    const agent = { name: 'w', soul: '', bootstrap: false, selfUpdate: false, profile: { skills: ['other'] } as never };
+    const all = [skill('weather'), skill('other')];
+    const parts = {
+      library: { list: async () => all },
+      secrets: store,
+      userId: 'ann',
+      agent,
+      given: {},
+      logger: NO_LOG,
+    };
+    const verdicts = new SkillAccess(parts).verdicts();
+    expect(await verdicts.of('/mnt/skills/public/weather/SKILL.md')).toMatch(/"weather" is none of this agent's/);
+    expect(await verdicts.of('/mnt/skills/public/other/SKILL.md')).toBeNull();
+  });
+
   const off = async () => [skill('weather', { enabled: false }), skill('other')];
 
   test('one that is off is refused, with the reason; the others are not', verifies('SL-22', 'SK-3'), async () => {

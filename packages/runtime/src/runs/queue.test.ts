@@ -99,6 +99,30 @@ describe('runs that wait for their turn', () => {
     await w.runtime.stop();
   });
 
+  test(
+    'have the secrets that came with them when their turn comes, and no store has them',
+    verifies('SK-8'),
+    async () => {
+      const c = conversation();
+      const had: unknown[] = [];
+      const model: Script['model'] = (messages, context) => {
+        had.push(context.secrets);
+        return c.script.model(messages, context);
+      };
+      const w = world({ script: { model } });
+      await w.runtime.start();
+      const given = { secrets: { KEY: 'value-of-the-run' } };
+      const runs = [await enqueue(w, 'one', given), await enqueue(w, 'two', given), await enqueue(w, 'three')];
+      for (const text of ['one', 'two', 'three']) {
+        c.answer(text);
+        await flush(10);
+      }
+      expect(had).toEqual([given.secrets, given.secrets, {}]);
+      for (const run of runs) expect(JSON.stringify(await w.ended(run))).not.toContain('value-of-the-run');
+      await w.runtime.stop();
+    },
+  );
+
   test('are bounded per thread', async () => {
     const c = conversation();
     const w = world({ script: c.script, settings: { maxQueuedRuns: 2 } });
