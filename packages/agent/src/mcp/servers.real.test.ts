@@ -385,7 +385,30 @@ describe('the configuration of MCP servers', () => {
     const begun = performance.now();
     expect((await all.catalog()).tools.map((tool) => tool.name)).toEqual(['good_one']);
     expect(performance.now() - begun).toBeLessThan(15_000);
+    // The time is over for all: the next run does not wait anew.
+    const again = performance.now();
+    expect((await all.catalog()).tools.map((tool) => tool.name)).toEqual(['good_one']);
+    expect(performance.now() - again).toBeLessThan(1_500);
   });
+
+  test(
+    'a server that failed and hangs when it is asked again delays a run by a second at most',
+    verifies('MCP-1'),
+    async () => {
+      const stubborn = servers(
+        {
+          s: script(
+            `if (require('node:fs').existsSync('once')) setInterval(() => {}, 1000); else require('node:fs').writeFileSync('once', '')`,
+          ),
+        },
+        { retryMs: 0, waitMs: 15_000 },
+      );
+      await stubborn.catalog();
+      const begun = performance.now();
+      await stubborn.catalog();
+      expect(performance.now() - begun).toBeLessThan(8_000);
+    },
+  );
 
   test(
     'stopped, it offers nothing, takes no calls and leaves no process',

@@ -21,7 +21,7 @@ export interface McpServersOptions {
   readonly clock: Clock;
   readonly random: Random;
   readonly logger: Logger;
-  /** How long a run waits for servers that have not answered yet, in milliseconds; it goes on without them then. Default 10,000. */
+  /** How long runs wait for a server from the moment on in which it is asked, in milliseconds; they go on without it then. Default 10,000. */
   readonly waitMs?: number;
   /** A server that failed is asked again after this time. Default 60,000. */
   readonly retryMs?: number;
@@ -57,6 +57,8 @@ interface Known {
   done: Promise<void>;
   /** Monotonic milliseconds of the last failure. */
   failedAt: number;
+  /** Until when runs wait for it, in monotonic milliseconds. */
+  awaitedUntil: number;
 }
 
 /** Variables that a program needs to run at all. Everything else must be named in the server's `env`. */
@@ -75,6 +77,8 @@ const INHERITED = [
   'TERM',
 ];
 const NONE: McpCatalog = { version: '', tools: [] };
+/** For one that failed before. */
+const RETRY_WAIT_MS = 1_000;
 const CHECK_MS = 60_000;
 const LISTING_CLOSE_MS = 5_000;
 
@@ -128,12 +132,14 @@ export class McpServers {
     if (this.#stop.signal.aborted) return NONE;
     await this.#refresh();
     const late = new AbortController();
-    const open = [...this.#known.values()].filter((known) => known.state === 'connecting');
+    const now = this.#options.clock.monotonic();
+    const open = [...this.#known.values()].filter((known) => known.state === 'connecting' && known.awaitedUntil > now);
     if (open.length > 0) {
+      const waitMs = Math.max(...open.map((known) => known.awaitedUntil)) - now;
       const waiting = signal === undefined ? late.signal : AbortSignal.any([late.signal, signal]);
       await Promise.race([
         Promise.all(open.map((known) => known.done)),
-        this.#options.clock.sleep(this.#options.waitMs, waiting).catch(() => {}),
+        this.#options.clock.sleep(waitMs, waiting).catch(() => {}),
       ]);
       late.abort();
     }
@@ -221,7 +227,8 @@ export class McpServers {
     for (const server of wanted.values()) {
       const known = this.#known.get(server.name);
       if (known === undefined) this.#discover(server);
-      else if (known.state === 'failed' && now - known.failedAt >= this.#options.retryMs) this.#again(known);
+      else if (known.state === 'failed' && now - known.failedAt >= this.#options.retryMs)
+        this.#again(known, Math.min(this.#options.waitMs, RETRY_WAIT_MS));
     }
     this.#publish();
   }
@@ -252,13 +259,16 @@ export class McpServers {
       reason: null,
       done: Promise.resolve(),
       failedAt: 0,
+      awaitedUntil: 0,
     };
     this.#known.set(server.name, known);
-    this.#again(known);
+    this.#again(known, this.#options.waitMs);
   }
 
-  #again(known: Known): void {
+  /** @param waitMs how long runs wait for it, all together: one that hangs delays the first ones, and not each in turn */
+  #again(known: Known, waitMs: number): void {
     known.state = 'connecting';
+    known.awaitedUntil = this.#options.clock.monotonic() + waitMs;
     const listing = this.#list(known);
     this.#listings.add(listing);
     known.done = listing
