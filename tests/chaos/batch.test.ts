@@ -30,6 +30,7 @@ test('three instances, one killed again and again: each item ends once', verifie
     concurrency: 12,
     killEveryMs: 2_000,
     maxAttempts: 10,
+    swept: false,
     say: () => {},
   });
   expect(result.problems).toEqual([]);

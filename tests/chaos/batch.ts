@@ -9,7 +9,7 @@ import {
   startBatch,
   untilBatch,
 } from '../support/batches.ts';
-import { cluster } from '../support/cluster.ts';
+import { type Cluster, cluster } from '../support/cluster.ts';
 import type { RunningServer } from '../support/server.ts';
 
 export interface BatchChaos {
@@ -18,6 +18,8 @@ export interface BatchChaos {
   /** A kill comes this long after the one before, in milliseconds. */
   readonly killEveryMs: number;
   readonly maxAttempts: number;
+  /** Wait for the sweep, too, and look whether anything of an item is left; it may take a minute. */
+  readonly swept: boolean;
   readonly say: (text: string) => void;
 }
 
@@ -29,6 +31,9 @@ export interface BatchChaosResult {
   readonly problems: readonly string[];
   readonly mostAttempts: number;
 }
+
+/** Two looks of the sweeper, and its patience with what was touched last. */
+const SWEPT_WITHIN_MS = 120_000;
 
 const NAMES = ['one', 'two', 'three'] as const;
 
@@ -85,17 +90,39 @@ export async function batchUnderKills(options: BatchChaos): Promise<BatchChaosRe
     over = true;
     await killing;
     const all = await allItems(any(), 'thread-1', id);
+    const seconds = Math.round((performance.now() - started) / 100) / 10;
     return {
       end,
       kills,
-      seconds: Math.round((performance.now() - started) / 100) / 10,
-      problems: problemsOf(end, all, options),
+      seconds,
+      problems: [...problemsOf(end, all, options), ...(options.swept ? await leftOf(world) : [])],
       mostAttempts: Math.max(...all.map((item) => item.attempt)),
     };
   } finally {
     over = true;
     await world.stop();
     await provider.close();
+  }
+}
+
+/** What kills left of the items in the database, after the time in which it is swept. */
+async function leftOf(world: Cluster): Promise<string[]> {
+  const client = await world.postgres.connect(world.databaseUrl);
+  try {
+    const patience = performance.now() + SWEPT_WITHIN_MS;
+    for (;;) {
+      const { rows } = await client.query<{ threads: number; runs: number; held: number }>(
+        `select (select count(*)::int from threads where user_id like 'batch\\_%') as threads,
+           (select count(*)::int from runs where user_id like 'batch\\_%') as runs,
+           (select count(*)::int from batch_items where owner is not null or lease_expires_at is not null) as held`,
+      );
+      const [left] = rows;
+      if (left === undefined || left.threads + left.runs + left.held === 0) return [];
+      if (performance.now() > patience) return [`left behind: ${JSON.stringify(left)}`];
+      await new Promise((resolve) => setTimeout(resolve, 500));
+    }
+  } finally {
+    await client.end();
   }
 }
 
@@ -119,6 +146,7 @@ export async function batchChaos(options: { readonly items: number; readonly jso
     concurrency: 32,
     killEveryMs: 8_000,
     maxAttempts: 10,
+    swept: true,
     say: (text) => process.stderr.write(`${text}\n`),
   });
   if (options.json) process.stdout.write(`${JSON.stringify(result)}\n`);

@@ -1,9 +1,10 @@
 // npm run chaos -- --minutes 3 [--seed 1] [--json]: a storm over three servers on one Postgres, without and with Redis in turn.
 // npm run chaos -- --batch [--items 5000] [--servers] [--json]: a batch on three workers on one Postgres, one of them killed every few
-// seconds; with --servers whole servers, whose items are sub-agents.
+// seconds; with --servers whole servers, built ones, whose items are sub-agents.
 // npm run chaos -- --rounds 200 [--seed 1] [--json]: one server on SQLite, killed again and again.
-import { parseArgs } from 'node:util';
-import { batchChaos } from './batch.ts';
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { parseArgs, promisify } from 'node:util';
 import { workersChaos } from './batch-workers.ts';
 import { killRounds } from './kill.ts';
 import { stormMinutes } from './storm/minutes.ts';
@@ -39,7 +40,16 @@ if (!sound) {
   process.exit(2);
 }
 const options = { seed, json: values.json };
-if (values.batch) process.exitCode = await (values.servers ? batchChaos : workersChaos)({ items, json: values.json });
+if (values.batch && values.servers) {
+  // From source a start costs as much as twenty items, and there is one every few seconds. The entry is read when the module is loaded.
+  const root = join(import.meta.dirname, '../..');
+  if (process.env.REINDEER_TEST_ENTRY === undefined) {
+    await promisify(execFile)(process.execPath, [join(root, 'scripts/build.ts')], { cwd: root });
+    process.env.REINDEER_TEST_ENTRY = join(root, 'dist/server/main.js');
+  }
+  const { batchChaos } = await import('./batch.ts');
+  process.exitCode = await batchChaos({ items, json: values.json });
+} else if (values.batch) process.exitCode = await workersChaos({ items, json: values.json });
 else
   process.exitCode =
     minutes > 0 ? await stormMinutes({ ...options, minutes }) : await killRounds({ ...options, rounds });

@@ -1,7 +1,7 @@
 import { type Batch, type BatchStore, type ClaimedItem, shareSlots } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineScript, defineStatement, type Tx } from '../executor.ts';
-import { texts } from '../sql.ts';
+import { isOneOf, texts } from '../sql.ts';
 import { LEASE_OVER } from './lease-over.ts';
 import { selectBatches, toBatch } from './rows.ts';
 import { settle } from './settle.ts';
@@ -48,7 +48,7 @@ const recover = defineStatement((db, p: { keys: string; now: number }, dialect) 
       ended_at: p.now,
       updated_at: p.now,
     })
-    .where('item_key', 'in', numbers(dialect.name, p.keys))
+    .where(isOneOf(dialect, 'item_key', p.keys, 'bigint'))
     .where('status', 'in', ['leased', 'running'])
     .where('lease_expires_at', '<=', p.now)
     .returning(['batch_key', 'position', 'status']),
@@ -61,11 +61,6 @@ const explain = defineStatement((db, p: { batchKey: number; position: number; er
     .where('position', '=', p.position),
 );
 
-const numbers = (dialect: 'sqlite' | 'postgres', json: string) =>
-  dialect === 'sqlite'
-    ? sql<number>`(select value from json_each(${json}))`
-    : sql<number>`(select cast(jsonb_array_elements_text(${json}::jsonb) as bigint))`;
-
 async function recoverExpired(tx: Tx, { now, exclude }: Expiry): Promise<ReadonlySet<number>> {
   const rows = await tx.all(expired, { now, exclude, limit: MAX_EXPIRED });
   if (rows.length === 0) return new Set();
@@ -75,7 +70,7 @@ async function recoverExpired(tx: Tx, { now, exclude }: Expiry): Promise<Readonl
   return new Set(recovered.filter(({ status }) => status !== 'queued').map((row) => row.batch_key));
 }
 
-/** What each open batch wants, oldest first. */
+/** What each open batch wants, oldest first. In the order of an index, where only the first few count: a plan for any few may read all rows. */
 const demands = defineStatement((db, p: { limit: number; now: number; slots: number }) =>
   db
     .selectFrom('batches')
@@ -84,13 +79,14 @@ const demands = defineStatement((db, p: { limit: number; now: number; slots: num
       sql<number>`(select cast(count(*) as integer) from batch_items i
         where i.batch_key = batches.batch_key and i.status in ('leased', 'running'))`.as('running'),
       sql<number>`(select cast(count(*) as integer) from (select 1 from batch_items i
-        where i.batch_key = batches.batch_key and i.status = 'queued' and i.not_before <= ${p.now} limit ${p.slots}) x)`.as(
-        'ready',
-      ),
+        where i.batch_key = batches.batch_key and i.status = 'queued' and i.not_before <= ${p.now}
+        order by i.position limit ${p.slots}) x)`.as('ready'),
       sql<number>`(select cast(count(*) as integer) from batch_items i
         where i.batch_key = batches.batch_key and i.status = 'queued')`.as('queued'),
       sql<number>`(select cast(count(*) as integer) from (select 1 from batch_items i
-        where i.batch_key = batches.batch_key and i.status = 'pending' limit ${p.slots}) x)`.as('pending'),
+        where i.batch_key = batches.batch_key and i.status = 'pending' order by i.position limit ${p.slots}) x)`.as(
+        'pending',
+      ),
     ])
     .where('phase', '=', PHASE.open)
     .where('status', 'in', ['queued', 'running'])
@@ -108,9 +104,12 @@ const inHand = defineStatement((db, p: { batchKey: number }) =>
     .where('status', 'in', ['queued', 'leased', 'running'])
     .groupBy('status'),
 );
-/** A batch that takes work: neither paused nor over. Part of every write below, so that a stale pass changes nothing. */
-const TAKES_WORK = sql<boolean>`exists (select 1 from batches b
-  where b.batch_key = batch_items.batch_key and b.status in ('queued', 'running'))`;
+/**
+ * A batch that takes work: neither paused nor over. Part of every write below, so that a stale pass changes nothing. One value for a row that was found
+ * by its key: `exists` would be a join, which Postgres may begin at the batch.
+ */
+const TAKES_WORK = sql<boolean>`(select b.status from batches b where b.batch_key = batch_items.batch_key)
+  in ('queued', 'running')`;
 
 const pendingOf = defineStatement((db, p: { batchKey: number; limit: number }) =>
   db
@@ -125,7 +124,7 @@ const promote = defineStatement((db, p: { keys: string; now: number }, dialect) 
   db
     .updateTable('batch_items')
     .set({ status: 'queued', updated_at: p.now })
-    .where('item_key', 'in', numbers(dialect.name, p.keys))
+    .where(isOneOf(dialect, 'item_key', p.keys, 'bigint'))
     .where('status', '=', 'pending')
     .where(TAKES_WORK),
 );
@@ -154,7 +153,7 @@ const lease = defineStatement((db, p: { keys: string; owner: string; expiresAt: 
       started_at: sql<number>`coalesce(started_at, ${p.now})`,
       updated_at: p.now,
     })
-    .where('item_key', 'in', numbers(dialect.name, p.keys))
+    .where(isOneOf(dialect, 'item_key', p.keys, 'bigint'))
     .where('status', '=', 'queued')
     .where('not_before', '<=', p.now)
     .where(TAKES_WORK)
@@ -172,7 +171,7 @@ const prompts = defineStatement((db, p: { batchKey: number; positions: string },
     .selectFrom('batch_item_details')
     .select(['position', 'name', 'prompt', 'acceptance'])
     .where('batch_key', '=', p.batchKey)
-    .where('position', 'in', numbers(dialect.name, p.positions)),
+    .where(isOneOf(dialect, 'position', p.positions, 'bigint')),
 );
 const byKey = defineStatement((db, p: { batchKey: number }) => selectBatches(db).where('batch_key', '=', p.batchKey));
 

@@ -1,14 +1,15 @@
 import type { BatchItemStatus, BatchStore, FinishItem, ItemLease, RenewedItem } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { type DialectName, defineScript, defineStatement, type Tx } from '../executor.ts';
-import { greatest, texts } from '../sql.ts';
+import { greatest, isOneOf } from '../sql.ts';
 import { settle } from './settle.ts';
 
 type Input<M extends keyof BatchStore> = Parameters<BatchStore[M]>[0];
 
 const HELD = ['leased', 'running'] as const;
-const NOT_CANCELLED = sql<boolean>`not exists (select 1 from batches b
-  where b.batch_key = batch_items.batch_key and b.status = 'cancelled')`;
+/** One value for a row that was found by its key, and no join: see `TAKES_WORK`. */
+const NOT_CANCELLED = sql<boolean>`coalesce(
+  (select b.status from batches b where b.batch_key = batch_items.batch_key), '') <> 'cancelled'`;
 
 /** All leases of an instance in one statement. A lease is never shortened, and only a holder's is touched (BT-06). */
 const renewLeases = defineStatement((db, p: { holders: string; expiresAt: number }, dialect) =>
@@ -17,6 +18,7 @@ const renewLeases = defineStatement((db, p: { holders: string; expiresAt: number
     .set({
       lease_expires_at: greatest(dialect, sql<number>`lease_expires_at`, sql<number>`${p.expiresAt}`),
     })
+    .where(isOneOf(dialect, 'item_id', p.holders, 'text', 'i'))
     .where(sql<boolean>`(item_id, owner, epoch) in ${leasesIn(dialect.name, p.holders)}`)
     .where('status', 'in', HELD)
     .where('cancel_requested_at', 'is', null)
@@ -35,14 +37,14 @@ const standing = defineStatement((db, p: { itemIds: string }, dialect) =>
       'batch_items.cancel_requested_at',
       'batches.status as batch_status',
     ])
-    .where('batch_items.item_id', 'in', texts(dialect, p.itemIds)),
+    .where(isOneOf(dialect, 'batch_items.item_id', p.itemIds, 'text')),
 );
 /** One stopped peer with a row in its hand holds up no heartbeat: its row is left out, and answered as busy. */
 const lockFree = defineStatement((db, p: { itemIds: string }, dialect) =>
   db
     .selectFrom('batch_items')
     .select('item_id')
-    .where('item_id', 'in', texts(dialect, p.itemIds))
+    .where(isOneOf(dialect, 'item_id', p.itemIds, 'text'))
     .orderBy('item_id')
     .forNoKeyUpdate()
     .skipLocked(),
@@ -82,6 +84,7 @@ const begin = defineStatement((db, p: { holders: string; now: number }, dialect)
   db
     .updateTable('batch_items')
     .set({ status: 'running', updated_at: p.now })
+    .where(isOneOf(dialect, 'item_id', p.holders, 'text', 'i'))
     .where(sql<boolean>`(item_id, owner, epoch) in ${leasesIn(dialect.name, p.holders)}`)
     .where('status', '=', 'leased')
     .where('cancel_requested_at', 'is', null)
@@ -92,6 +95,7 @@ const alreadyBegun = defineStatement((db, p: { holders: string }, dialect) =>
   db
     .selectFrom('batch_items')
     .select('item_id')
+    .where(isOneOf(dialect, 'item_id', p.holders, 'text', 'i'))
     .where(sql<boolean>`(item_id, owner, epoch) in ${leasesIn(dialect.name, p.holders)}`)
     .where('status', '=', 'running')
     .where('cancel_requested_at', 'is', null)
@@ -102,7 +106,7 @@ const lockItems = defineStatement((db, p: { itemIds: string }, dialect) =>
   db
     .selectFrom('batch_items')
     .select('item_key')
-    .where('item_id', 'in', texts(dialect, p.itemIds))
+    .where(isOneOf(dialect, 'item_id', p.itemIds, 'text'))
     .orderBy('item_key')
     .forNoKeyUpdate(),
 );
@@ -150,6 +154,7 @@ const end = defineStatement((db, p: { ends: string; now: number }, dialect) =>
       ended_at: p.now,
       updated_at: p.now,
     })
+    .where(isOneOf(dialect, 'batch_items.item_id', p.ends, 'text', 'i'))
     .whereRef('batch_items.item_id', '=', 'f.i')
     .whereRef('batch_items.owner', '=', 'f.o')
     .whereRef('batch_items.epoch', '=', 'f.e')
@@ -199,6 +204,8 @@ const writeResults = defineStatement((db, p: { results: string }, dialect) =>
       input_tokens: sql<number>`input_tokens + x.i`,
       output_tokens: sql<number>`output_tokens + x.o`,
     })
+    .where(isOneOf(dialect, 'batch_item_details.batch_key', p.results, 'bigint', 'k'))
+    .where(isOneOf(dialect, 'batch_item_details.position', p.results, 'bigint', 'p'))
     .whereRef('batch_item_details.batch_key', '=', 'x.k')
     .whereRef('batch_item_details.position', '=', 'x.p'),
 );

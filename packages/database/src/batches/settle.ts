@@ -4,14 +4,14 @@ import { PHASE } from './tables.ts';
 
 export const OPEN = ['pending', 'queued', 'leased', 'running'] as const;
 
-const anyOpen = defineStatement((db, p: { batchKey: number }) =>
-  db
-    .selectFrom('batch_items')
-    .select('item_key')
-    .where('batch_key', '=', p.batchKey)
-    .where('status', 'in', OPEN)
-    .limit(sql.lit(1)),
-);
+/** The first position of each kind, by the index: a plan for any one row may read all of them, which is dear when the last ones are at work. */
+const anyOpen = defineStatement((db, p: { batchKey: number }) => {
+  const first = (status: string) =>
+    sql`(select min(position) from batch_items where batch_key = ${p.batchKey} and status = ${sql.lit(status)})`;
+  const query = sql<{ open: number }>`select open from (select coalesce(${sql.join(OPEN.map(first))}) as open) x
+    where open is not null`;
+  return { compile: () => query.compile(db) };
+});
 const lock = defineStatement((db, p: { batchKey: number }) =>
   db.selectFrom('batches').select('batch_key').where('batch_key', '=', p.batchKey).forNoKeyUpdate().skipLocked(),
 );

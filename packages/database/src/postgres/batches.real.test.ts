@@ -139,4 +139,30 @@ describe('batches between instances on Postgres', () => {
     expect(['done', 'unchanged']).toContain(cancelled.outcome);
     expect(counts).toMatchObject({ succeeded, cancelled: 60 - succeeded, leased: 0, running: 0 });
   });
+
+  test('an item of a large batch reads few rows, however many wait', async () => {
+    await a.batches.create(newBatch({ batchId: 'large', count: 3_000, maxLive: 200, maxRunning: 32 }));
+    const watcher = await server().connect(url);
+    clients.add(watcher);
+    const read = async () => {
+      const { rows } = await watcher.query<{ updated: number; read: number }>(
+        `select sum(n_tup_upd)::int as updated, (sum(seq_tup_read) + (select sum(idx_tup_read) from pg_stat_user_indexes
+           where relname like 'batch%'))::int as read from pg_stat_user_tables where relname like 'batch%'`,
+      );
+      return rows[0] ?? { updated: 0, read: 0 };
+    };
+    const before = await read();
+    const rounds = 20;
+    const at = 32;
+    for (let round = 0; round < rounds; round += 1) {
+      const { items } = await claim(a, `holder-${round}`, at);
+      expect(items).toHaveLength(at);
+      await Promise.all(items.map(({ lease }) => a.batches.start({ lease, now: T0 })));
+      await Promise.all(items.map(({ lease }) => a.batches.finish(done(lease))));
+    }
+    // The server counts a moment later: when it has counted what was written, it has counted what was read.
+    let after = await read();
+    while (after.updated - before.updated < 4 * rounds * at) after = await read();
+    expect((after.read - before.read) / (rounds * at)).toBeLessThan(150);
+  });
 });

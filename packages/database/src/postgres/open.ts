@@ -26,6 +26,7 @@ import { loadDriver } from './driver.ts';
 import { toReindeerError } from './errors.ts';
 import { claimFolder } from './folder.ts';
 import { Hints } from './hints.ts';
+import { withStatistics } from './large-batches.ts';
 import { applyMigrations, startAlone } from './migrate.ts';
 import { renewAll } from './renewals.ts';
 import { runInside, Statements } from './session.ts';
@@ -167,7 +168,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     }),
     journal: journalStore(call),
     checkpoints: checkpointStore(call),
-    batches: batchStore(call, callFirst),
+    batches: withStatistics(batchStore(call, callFirst), client, logger),
     memory: userMemoryStore(call),
     feedback: feedbackStore(call),
     schedules: scheduleStore(call),
