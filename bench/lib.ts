@@ -5,7 +5,7 @@ import { join } from 'node:path';
 export interface Row {
   readonly name: string;
   readonly value: number;
-  readonly unit: 'ratio' | 'ms' | 'MiB' | 'statements' | 'containers';
+  readonly unit: 'ratio' | 'ms' | 'MiB' | 'statements' | 'containers' | 'pieces';
   /** What the value is compared with. */
   readonly against: string;
   /** As text, e.g. `<= 1.5`; null = information only. */

@@ -10,6 +10,7 @@ import { fanOutRow, httpRows, loopDelayRow } from './rows-http.ts';
 import { langgraphRows } from './rows-langgraph.ts';
 import { bootRows, sandboxRow } from './rows-machine.ts';
 import { postgresRows } from './rows-postgres.ts';
+import { lifecycleRows } from './rows-sandbox.ts';
 
 const groups: Readonly<Record<string, () => Promise<readonly Row[]>>> = {
   steps: () => stepRows(3),
@@ -18,6 +19,7 @@ const groups: Readonly<Record<string, () => Promise<readonly Row[]>>> = {
   'fan-out': async () => [await fanOutRow()],
   loop: async () => [await loopDelayRow()],
   sandbox: async () => [await sandboxRow()].filter((row) => row !== null),
+  lifecycle: lifecycleRows,
   containers: containerRows,
   boot: bootRows,
   postgres: () => postgresRows(3),

@@ -110,7 +110,7 @@ export async function containerRows(): Promise<readonly Row[]> {
         detail: { turnMs: turnsMs },
       },
       {
-        // A thousand turns on a hundred threads over a simulated engine are a test (lifecycle/cycles.test.ts).
+        // A thousand turns on a hundred threads over a simulated engine: rows-sandbox.ts, and as a test lifecycle/cycles.test.ts.
         name: 'container: left behind by them after the stop',
         value: left,
         unit: 'containers',

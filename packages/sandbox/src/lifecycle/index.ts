@@ -8,6 +8,6 @@ import { LifecycleProvider } from './provider.ts';
  *
  * @throws ReindeerError `configuration` for settings that cannot be kept
  */
-export function createLifecycleProvider(parts: LifecycleParts): SandboxLifecycle {
+export function createLifecycleProvider(parts: LifecycleParts): SandboxLifecycle & Pick<LifecycleProvider, 'sizes'> {
   return new LifecycleProvider(parts);
 }

@@ -82,7 +82,7 @@ export class SandboxProcess {
   readonly #world: Surrounding;
   #number = 0;
   #incarnation: Incarnation | null = null;
-  #provider: SandboxLifecycle | null = null;
+  #provider: ReturnType<typeof createLifecycleProvider> | null = null;
   #shared: SharedLeases | null = null;
   #ready = false;
   #over = false;
@@ -230,7 +230,7 @@ export class SandboxProcess {
         chronicle.broken('ND-03', `${incarnation.name} asked ${incarnation.beats - beats} times after its stop`);
       if (incarnation.sleepingSince(since) > 0 && !incarnation.pausedSince(asked))
         chronicle.broken('L4', `${incarnation.name} has timers of before its stop long after it`);
-      const sizes = (provider as unknown as { sizes(): Record<string, number> }).sizes();
+      const sizes = provider.sizes();
       for (const what of ['heartbeats', 'sections', 'acquires', 'threads', 'clients'])
         if ((sizes[what] ?? 0) > 0 && !incarnation.pausedSince(asked) && this.calmSince < asked)
           chronicle.broken('L4', `${incarnation.name} still has ${sizes[what]} ${what} after its stop`);
