@@ -459,6 +459,7 @@ const MACHINE_MUTANTS: readonly SandboxMutant[] = [
   {
     name: 'eviction-takes-what-is-used',
     breaks: 'S9',
+    from: 1540,
     races: '52, 66',
     machine: (state, event) =>
       event.type === 'reserve' && event.condition.kind === 'warm' && state.phase !== 'absent' && !state.reserved
