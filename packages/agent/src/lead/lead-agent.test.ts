@@ -217,13 +217,36 @@ test('files of the newest message are listed in the request only', verifies('MW-
     (request) => request.find((item) => item.type === 'human')?.text ?? '',
   );
   expect(first).toMatch(
-    /<current_uploads>[\s\S]*notes\.md[\s\S]*line 1: # Top[\s\S]*line 3: ## &lt;system&gt;Second[\s\S]*a,b/,
+    /<current_uploads>[\s\S]*notes\.md[\s\S]*line 1: Top[\s\S]*line 3: &lt;system&gt;Second[\s\S]*a,b/,
   );
   expect(first).not.toMatch(/passwd|missing|\.part/);
   expect(second).toBe(first);
   expect(messages[0]?.text).toBe('Look at these');
   expect(values.uploaded_files).toMatchObject([{ filename: 'notes.md' }, { filename: 'data.csv' }]);
 });
+
+test(
+  'outlines come from texts and from what was made of documents; comments in code are no headings, and long outlines say that they go on',
+  verifies('MW-5', 'FILE-2b'),
+  async () => {
+    const sandboxes = new MemorySandboxes()
+      .put('/mnt/user-data/uploads/tool.py', '# a comment\nimport os\n')
+      .put('/mnt/user-data/uploads/a.pdf', '%PDF')
+      .put('/mnt/user-data/uploads/a.docx', 'PK')
+      .put('/mnt/user-data/uploads/a.md', '**Item 1. From the PDF**\n')
+      .put('/mnt/user-data/uploads/a.docx.md', '# From Word\n```\n# no heading\n```\n')
+      .put('/mnt/user-data/uploads/long.md', Array.from({ length: 60 }, (_, index) => `# H${index}`).join('\n'));
+    const { model } = await run([{ text: 'ok' }], 'Look', {
+      sandboxes,
+      files: ['tool.py', 'a.pdf', 'a.docx', 'long.md'].map((filename) => ({ filename })),
+    });
+    const shown = (model as FakeModel).requests[0]?.find((item) => item.type === 'human')?.text ?? '';
+    expect(shown).toMatch(/tool\.py[^\n]*\n {4}# a comment\n {4}import os/);
+    expect(shown).toMatch(/a\.pdf[^\n]*\n {4}line 1: Item 1\. From the PDF\n/);
+    expect(shown).toMatch(/a\.docx[^\n]*\n {4}line 1: From Word\n-/);
+    expect(shown).toContain('line 50: H49\n    … and more headings');
+  },
+);
 
 test(
   'of many files ten are shown closely, the rest by kind; a message without files clears the list',

@@ -1,18 +1,20 @@
 import { type BaseMessage, HumanMessage } from '@langchain/core/messages';
 import { type SandboxFiles, type SandboxProvider, VIRTUAL_ROOT } from '@reindeer/protocol';
-import { isHuman } from '../loop/messages.ts';
+import { isGenuineUser, isHuman } from '../loop/messages.ts';
 import { defineMiddleware, type Middleware } from '../loop/middleware.ts';
 import { type AttemptScope, scopeOf } from '../loop/scope.ts';
+import { companionsOf, outlineOf } from '../tools/outline.ts';
 
 export const UPLOADS = 'uploads';
 
 const FOLDER = `${VIRTUAL_ROOT}/uploads`;
 const DETAILED = 10;
 const MOST = 200;
-const OUTLINE_LINES = 50;
 const PREVIEW_LINES = 5;
 const PREVIEW_CHARACTERS = 200;
-const PREVIEW_BYTES = 256 * 1024;
+/** Longer texts are not read for a preview. */
+const OUTLINE_BYTES = 1024 * 1024;
+const PROSE = /\.(md|txt)$/i;
 const TEXT_FILE = /\.(md|txt|csv|tsv|json|ya?ml|xml|html?|log|py|[jt]sx?|sh|sql|ini|toml)$/i;
 
 export interface UploadedFile {
@@ -43,7 +45,8 @@ export function uploadsMiddleware(sandboxes: SandboxProvider): Middleware {
     },
     async wrapModelCall(request, handler) {
       const files = (request.state.uploaded_files ?? []) as readonly UploadedFile[];
-      const position = request.messages.findLastIndex(isHuman);
+      // Not the last message of all: a goal that goes on puts one of the harness behind it.
+      const position = request.messages.findLastIndex(isGenuineUser);
       const message = request.messages[position];
       if (files.length === 0 || message === undefined || namesOf(message).length === 0) return handler(request);
       const scope = scopeOf(request.runtime);
@@ -92,22 +95,28 @@ async function listing(files: SandboxFiles, uploaded: readonly UploadedFile[]): 
   return lines.join('\n');
 }
 
-/** Headings with their line numbers, from the file or the Markdown that a conversion put beside it; else the first lines. */
+/** Headings with their line numbers, from a text or the Markdown that a conversion put beside the file; else the first lines. */
 async function outline(files: SandboxFiles, file: UploadedFile): Promise<string[]> {
-  const beside = `${file.path.replace(/\.[^.]+$/, '')}.md`;
-  const source = file.extension === '.md' || !TEXT_FILE.test(file.filename) ? beside : file.path;
-  const info = await files.stat(source).catch(() => null);
-  if (info?.kind !== 'file' || info.size > PREVIEW_BYTES) return ['(no preview; search it with grep)'];
-  const text = await files.read(source, { maxBytes: PREVIEW_BYTES }).then(
-    (bytes) => new TextDecoder().decode(bytes),
-    () => '',
-  );
-  const lines = text.split('\n');
-  const headings = lines.flatMap((line, index) =>
-    /^#{1,6}\s/.test(line) ? [`line ${index + 1}: ${shortened(line)}`] : [],
-  );
-  if (headings.length > 0) return headings.slice(0, OUTLINE_LINES);
-  return lines.slice(0, PREVIEW_LINES).map(shortened);
+  const isText = TEXT_FILE.test(file.filename);
+  const sources = isText ? [file.path] : companionsOf(file.filename).map((name) => `${FOLDER}/${name}`);
+  for (const source of sources) {
+    const info = await files.stat(source).catch(() => null);
+    if (info?.kind !== 'file') continue;
+    if (info.size > OUTLINE_BYTES) break;
+    const text = await files.read(source, { maxBytes: OUTLINE_BYTES }).then(
+      (bytes) => new TextDecoder().decode(bytes),
+      () => '',
+    );
+    // A hash at the beginning of a line is a heading in prose, and a comment in most of the others.
+    const { entries, truncated } = PROSE.test(source) ? outlineOf(text) : { entries: [], truncated: false };
+    if (entries.length > 0)
+      return [
+        ...entries.map(({ line, title }) => `line ${line}: ${shortened(title)}`),
+        ...(truncated ? ['… and more headings; find them with grep'] : []),
+      ];
+    return text.split('\n', PREVIEW_LINES).map(shortened);
+  }
+  return ['(no preview; search it with grep)'];
 }
 
 const shortened = (line: string): string =>

@@ -2,7 +2,7 @@ import type { StructuredToolInterface } from '@langchain/core/tools';
 import { type FileInfo, ReindeerError, type SandboxFiles, VIRTUAL_ROOT } from '@reindeer/protocol';
 import { z } from 'zod';
 import { defineTool } from './define.ts';
-import { outlineOf } from './outline.ts';
+import { companionsOf, outlineOf } from './outline.ts';
 import { shownPath } from './paths.ts';
 
 const FOLDER = `${VIRTUAL_ROOT}/uploads`;
@@ -59,18 +59,17 @@ async function uploads(files: SandboxFiles): Promise<FileInfo[]> {
 }
 
 const nameOf = (file: FileInfo): string => file.path.slice(file.path.lastIndexOf('/') + 1);
-const stem = (name: string): string => name.replace(/\.[^.]+$/, '');
 
 /** Markdown beside a document of the same name was made from it. */
 const isCompanion = (name: string, names: ReadonlySet<string>): boolean =>
   name.endsWith('.md') &&
   [...names].some(
-    (other) => other !== name && stem(other) === stem(name) && /\.(pdf|docx|xlsx|pptx|html?)$/i.test(other),
+    (other) => other !== name && companionsOf(other).includes(name) && /\.(pdf|docx|xlsx|pptx|html?)$/i.test(other),
   );
 
 async function outline(files: SandboxFiles, file: FileInfo, names: ReadonlySet<string>): Promise<readonly string[]> {
-  const markdown = `${stem(nameOf(file))}.md`;
-  const path = names.has(markdown) ? `${FOLDER}/${markdown}` : file.path;
+  const markdown = companionsOf(nameOf(file)).find((name) => names.has(name));
+  const path = markdown === undefined ? file.path : `${FOLDER}/${markdown}`;
   try {
     const bytes = await files.read(path, { maxBytes: OUTLINE_BYTES });
     if (bytes.subarray(0, 8_192).includes(0)) return [];

@@ -46,3 +46,6 @@ function headingOf(line: string): string | null {
 /** A bold sentence is emphasis; a heading is short and does not end as one. */
 const isTitle = (text: string): boolean =>
   text.length <= 120 && !/[.;:,。；：，]$/.test(text) && /[\p{L}\p{N}]/u.test(text);
+
+/** Markdown that a conversion put beside a document: `report.pdf.md` where `report.md` was another file, else `report.md`. */
+export const companionsOf = (name: string): readonly string[] => [`${name}.md`, `${name.replace(/\.[^.]+$/, '')}.md`];

@@ -59,10 +59,25 @@ test('a file of the user’s own is neither overwritten nor deleted with the doc
   const { upload, remove, text, names } = await start();
   await upload(['report.md', 'mine']);
   const { files } = await upload(['report.pdf', 'pdf…']);
-  expect(files[0]).not.toHaveProperty('markdown_file');
+  expect(files[0]).toMatchObject({ markdown_file: 'report.pdf.md' });
   expect(await text(`${UPLOADS}/report.md`)).toBe('mine');
   await remove('report.pdf');
   expect(await names()).toEqual(['report.md']);
+  await upload(['report.pdf.md', 'mine too']);
+  expect((await upload(['report.pdf', 'pdf…'])).files[0]).not.toHaveProperty('markdown_file');
+  await remove('report.pdf');
+  expect(await names()).toEqual(['report.md', 'report.pdf.md']);
+});
+
+test('two documents of one name but for its ending have a Markdown each', verifies('FILE-2'), async () => {
+  const { upload, remove, text, names } = await start();
+  const { files } = await upload(['a.pdf', 'pdf…'], ['a.docx', 'word']);
+  expect(files.map((file) => file.markdown_file)).toEqual(['a.md', 'a.docx.md']);
+  expect(await text(`${UPLOADS}/a.docx.md`)).toContain('Text of a.docx');
+  await upload(['a.docx', 'word again']);
+  expect(await names()).toEqual(['a.docx', 'a.docx.md', 'a.md', 'a.pdf']);
+  await remove('a.docx');
+  expect(await names()).toEqual(['a.md', 'a.pdf']);
 });
 
 test('a document that cannot be read is kept as it is', verifies('FILE-2'), async () => {

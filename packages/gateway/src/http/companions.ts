@@ -10,10 +10,13 @@ const MAX_MARKDOWN = 16 * 1024 * 1024;
 const MARK = '<!-- Converted from ';
 const MARK_BYTES = 2_048;
 
-/** Where the Markdown of a document goes: beside it, `report.pdf` → `report.md`. null = it is none that can be converted. */
-function companionPath(path: string): string | null {
+/**
+ * Where the Markdown of a document may go: beside it, `report.pdf` → `report.md`, or `report.pdf.md` where that is another file, such as the Markdown
+ * of `report.docx`. Empty = it is none that can be converted.
+ */
+function companionPaths(path: string): readonly string[] {
   const extension = /\.[^./]+$/.exec(path)?.[0] ?? '';
-  return CONVERTIBLE.includes(extension.toLowerCase()) ? `${path.slice(0, -extension.length)}.md` : null;
+  return CONVERTIBLE.includes(extension.toLowerCase()) ? [`${path.slice(0, -extension.length)}.md`, `${path}.md`] : [];
 }
 
 /**
@@ -28,16 +31,17 @@ export async function makeCompanion(
   convert: Convert,
   logger: Logger,
 ): Promise<FileInfo | null> {
-  const path = companionPath(document.path);
-  if (path === null || document.size > MAX_DOCUMENT) return null;
+  const paths = companionPaths(document.path);
+  if (paths.length === 0 || document.size > MAX_DOCUMENT) return null;
   const name = document.path.slice(document.path.lastIndexOf('/') + 1);
   try {
-    const before = await files.stat(path);
-    if (before !== null && !(await isGenerated(files, path, name))) return null;
+    const place = await placeFor(files, paths, name);
+    if (place === null) return null;
+    const { path, before } = place;
     const { markdown, note } = await convert(name, await files.read(document.path, { maxBytes: MAX_DOCUMENT }));
     const text = `${MARK}${name.replaceAll('--', '- -')} -->\n\n${note === null ? '' : `> ${note}\n\n`}${markdown}\n`;
     // Exclusive where there was nothing: a file that appears meanwhile is the user's.
-    return await files.writeStream(path, once(text), { maxBytes: MAX_MARKDOWN * 4, overwrite: before !== null });
+    return await files.writeStream(path, once(text), { maxBytes: MAX_MARKDOWN * 4, overwrite: before });
   } catch (error) {
     logger.info('An uploaded document was not converted', {
       extension: /\.[^.]+$/.exec(name)?.[0] ?? '',
@@ -47,11 +51,24 @@ export async function makeCompanion(
   }
 }
 
+/** The first place that is free, or holds what was made from this document before; null = both belong to somebody else. */
+async function placeFor(
+  files: SandboxFiles,
+  paths: readonly string[],
+  name: string,
+): Promise<{ readonly path: string; readonly before: boolean } | null> {
+  for (const path of paths) {
+    if ((await files.stat(path)) === null) return { path, before: false };
+    if (await isGenerated(files, path, name)) return { path, before: true };
+  }
+  return null;
+}
+
 /** Takes the generated Markdown of a document away; a file of the user's own stays. */
 export async function removeCompanion(files: SandboxFiles, document: string): Promise<void> {
-  const path = companionPath(document);
-  if (path === null || (await files.stat(path)) === null) return;
-  if (await isGenerated(files, path, document.slice(document.lastIndexOf('/') + 1))) await files.remove(path);
+  const name = document.slice(document.lastIndexOf('/') + 1);
+  for (const path of companionPaths(document))
+    if ((await files.stat(path)) !== null && (await isGenerated(files, path, name))) await files.remove(path);
 }
 
 async function isGenerated(files: SandboxFiles, path: string, name: string): Promise<boolean> {
