@@ -25,8 +25,8 @@ export function ChatTools({ api, controller }: ChatToolsProps) {
   return (
     <div className="head-actions">
       <UsageButton api={api} threadId={controller.threadId} idle={state.run === null} />
-      <button type="button" className="quiet" onClick={() => setOpen('files')}>
-        <Icon name="file" /> {say('files.presented')}
+      <button type="button" className="quiet" aria-label={say('files.presented')} onClick={() => setOpen('files')}>
+        <Icon name="file" /> <span className="word">{say('files.presented')}</span>
         {count === 0 ? null : <span className="badge">{count}</span>}
       </button>
       {open === 'files' ? (

@@ -8,9 +8,11 @@ import { ApprovalCard } from './approval-card.tsx';
 import { ChatProvider } from './chat-context.tsx';
 import { Composer } from './composer.tsx';
 import type { ChatController } from './controller.ts';
+import { Earlier } from './earlier.tsx';
 import type { ChosenOptions } from './options.ts';
 import type { Question } from './question.ts';
 import { allMessages, type ChatState, retryPlan } from './state.ts';
+import { Suggestions } from './suggestions.tsx';
 import { TodoList } from './todo-list.tsx';
 import { TurnFacts } from './turn-facts.ts';
 import { TurnView } from './turn-view.tsx';
@@ -33,6 +35,7 @@ export function ChatView({ api, controller, storage, options, onTitle, onAgent, 
   const state = useSyncExternalStore(controller.subscribe, controller.snapshot);
   const messages = useMemo(() => allMessages(state), [state]);
   const turns = useMemo(() => toTurns(messages, state.run !== null), [messages, state.run]);
+  const known = useMemo(() => new Set(messages.map((message) => message.id)), [messages]);
   const scroll = useScroll(turns);
   useAnnouncements(state, turns);
   useEffect(() => onTitle(state.title), [onTitle, state.title]);
@@ -59,10 +62,10 @@ export function ChatView({ api, controller, storage, options, onTitle, onAgent, 
         <div className="scroll" ref={scroll.area} onScroll={scroll.onScroll}>
           <section className="messages" aria-label={say('chat.label')} ref={scroll.content}>
             {state.loading && turns.length === 0 ? <p className="note">{say('chat.loading')}</p> : null}
-            {isNew ? <Welcome onPick={(text) => void controller.send(text, [])} /> : null}
-            {state.summarised > 0 ? (
-              <p className="note">{say('chat.summarised', { count: state.summarised })}</p>
+            {isNew ? (
+              <Welcome demo={options.model?.demo === true} onPick={(text) => void controller.send(text, [])} />
             ) : null}
+            {state.summarised > 0 ? <Earlier count={state.summarised} known={known} /> : null}
             {turns.map((turn) => (
               <TurnView
                 key={turn.id}
@@ -91,6 +94,7 @@ export function ChatView({ api, controller, storage, options, onTitle, onAgent, 
         ) : null}
         <div className="foot">
           {state.todos.length > 0 ? <TodoList todos={state.todos} /> : null}
+          <Suggestions />
           <Composer
             key={controller.threadId}
             api={api}
@@ -122,14 +126,23 @@ function MadeAgent({ name }: { readonly name: string }) {
   );
 }
 
-function Welcome({ onPick }: { readonly onPick: (text: string) => void }) {
+const DEMO_WISHES = ['welcome.1', 'welcome.2', 'welcome.3'] as const;
+const WISHES = ['welcome.research', 'welcome.table', 'welcome.page'] as const;
+
+interface WelcomeProps {
+  /** The demo model knows its script only. */
+  readonly demo: boolean;
+  readonly onPick: (text: string) => void;
+}
+
+function Welcome({ demo, onPick }: WelcomeProps) {
   const { say } = usePage();
   return (
     <div className="welcome">
       <h2>{say('welcome.title')}</h2>
       <p>{say('welcome.text')}</p>
       <div className="options">
-        {(['welcome.1', 'welcome.2', 'welcome.3'] as const).map((key) => (
+        {(demo ? DEMO_WISHES : WISHES).map((key) => (
           <button key={key} type="button" onClick={() => onPick(say(key))}>
             {say(key)}
           </button>

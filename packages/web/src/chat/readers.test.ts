@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest';
 import { readChanges, readDiff, readSummary } from './change-list.ts';
+import { earlierOf } from './earlier.tsx';
+import { toldOf } from './suggestions.tsx';
 import { readFacts, TurnFacts } from './turn-facts.ts';
 import { readUsage } from './usage.ts';
 
@@ -80,4 +82,35 @@ test('facts are read once for all who ask, and once more for a message that is n
   expect(reads).toBe(1);
   expect((await facts.of('new'))?.runId).toBe('r');
   expect(reads).toBe(2);
+});
+
+test('earlier messages are those that are not shown already', () => {
+  const page = {
+    data: [
+      { content: { type: 'human', id: 'h', content: 'old' } },
+      { content: { type: 'ai', id: 'a', content: 'shown' } },
+      { content: { type: 'strange' } },
+      5,
+    ],
+  };
+  expect(earlierOf(page, new Set(['a'])).map(({ id }) => id)).toEqual(['h']);
+});
+
+test('what is told for suggestions is talk; a chat that waits for its user tells nothing', () => {
+  const human = { kind: 'human', id: 'h', text: 'Hi', files: [], hidden: false, answers: null } as const;
+  const ai = {
+    kind: 'ai',
+    id: 'a',
+    text: 'Hello',
+    reasoning: '',
+    calls: [],
+    failed: false,
+    hidden: false,
+    streaming: false,
+  } as const;
+  expect(toldOf([human, { ...human, hidden: true }, ai])).toEqual([
+    { role: 'user', content: 'Hi' },
+    { role: 'assistant', content: 'Hello' },
+  ]);
+  expect(toldOf([ai, human])).toEqual([]);
 });

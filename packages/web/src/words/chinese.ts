@@ -33,6 +33,8 @@ export const chinese: Readonly<Record<keyof typeof english, string>> = {
   'chat.you': '您',
   'chat.agent': 'Reindeer',
   'chat.summarised': '较早的 {count} 条消息已由摘要代替，智能体会记住其要点。',
+  'chat.showEarlier': '显示这些消息',
+  'chat.suggestions': '后续问题',
   'chat.latest': '跳到最新消息',
   'chat.expand': '显示全部',
   'chat.collapse': '收起',
@@ -47,6 +49,10 @@ export const chinese: Readonly<Record<keyof typeof english, string>> = {
   'welcome.1': '写一份关于驯鹿的报告',
   'welcome.2': '列出文件',
   'welcome.3': '问我一个问题',
+
+  'welcome.research': '研究驯鹿在冬天如何看东西，并写一份报告',
+  'welcome.table': '制作行星表格，并画出它们大小的图表',
+  'welcome.page': '做一个新年倒计时的小网页',
 
   'run.working': '工作中……',
   'run.starting': '正在启动……',

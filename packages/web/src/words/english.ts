@@ -31,6 +31,8 @@ export const english = {
   'chat.you': 'You',
   'chat.agent': 'Reindeer',
   'chat.summarised': '{count} earlier messages were replaced by a summary that the agent keeps.',
+  'chat.showEarlier': 'Show them',
+  'chat.suggestions': 'Next questions',
   'chat.latest': 'Jump to the latest message',
   'chat.expand': 'Show all',
   'chat.collapse': 'Show less',
@@ -45,6 +47,10 @@ export const english = {
   'welcome.1': 'Write a report about reindeer',
   'welcome.2': 'List files',
   'welcome.3': 'Ask me something',
+
+  'welcome.research': 'Research how reindeer see in winter, and write a report',
+  'welcome.table': 'Make a table of the planets and draw a chart of their sizes',
+  'welcome.page': 'Build a small web page that counts down to the new year',
 
   'run.working': 'Working …',
   'run.starting': 'Starting …',
