@@ -163,6 +163,7 @@ export class ContainerBackend implements SandboxBackend {
     if (entry === null || stateOf(entry) !== 'running') return false;
     for (let turn = 0; turn < PROBES; turn += 1) {
       const answer = await this.#parts.clients.answers(container, this.#parts.probeMs ?? PROBE_MS);
+      if (answer === 'unknown') throw refused('its server cannot be asked from here');
       if (answer !== 'late') return answer === 'yes';
     }
     // It runs and its server says nothing, twice: it hangs, or is paused, and no turn can work with it.

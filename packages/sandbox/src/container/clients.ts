@@ -10,6 +10,7 @@ import {
 import { baseEnvironment } from '../bubblewrap/arguments.ts';
 import { DiskLedger } from '../bubblewrap/disk.ts';
 import type { CheckedRequest } from '../executor.ts';
+import { systemCode } from '../files/file-errors.ts';
 import { toolMappings } from '../files/virtual-path.ts';
 import { type ThreadPaths, threadPaths } from '../folders.ts';
 import type { ProxyEnvironment } from '../http/proxy.ts';
@@ -41,6 +42,8 @@ const OVER_QUOTA_FILE_BYTES = 1024 * 1024;
 const DISK_LOOK_MS = 250;
 /** Copies that are remembered; one that is forgotten is compared anew. */
 const MAX_MIRRORS = 256;
+/** What a connection meets where nobody listens, or whoever did is gone. */
+const NOBODY = ['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ENOENT', 'ENOTDIR', 'ELOOP'];
 /** No process of the host is named: what a container holds open but deleted is not looked for. */
 const NO_PROCESS = 0;
 
@@ -89,15 +92,20 @@ export class ContainerClients {
     }
   }
 
-  /** Does its server answer? `no`: nobody listens any more; `late`: not within the time. Never rejects. */
-  async answers(info: ContainerInfo, withinMs: number): Promise<'yes' | 'no' | 'late'> {
+  /**
+   * Does its server answer? `no`: nobody listens any more, or somebody else; `late`: not within the time; `unknown`: this process could not
+   * ask, for want of a descriptor, a route or a name, which says nothing about the sandbox.
+   */
+  async answers(info: ContainerInfo, withinMs: number): Promise<'yes' | 'no' | 'late' | 'unknown'> {
     const client = this.#client(info);
     const began = this.#clock.monotonic();
     try {
       await client.hello(withinMs);
       return 'yes';
-    } catch {
-      return this.#clock.monotonic() - began >= withinMs * 0.9 ? 'late' : 'no';
+    } catch (error) {
+      if (this.#clock.monotonic() - began >= withinMs * 0.9) return 'late';
+      const code = systemCode(error);
+      return code === undefined || NOBODY.includes(code) ? 'no' : 'unknown';
     } finally {
       await client.close();
     }

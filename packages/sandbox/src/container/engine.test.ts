@@ -310,6 +310,20 @@ describe('what the backend makes of it', () => {
     },
   );
 
+  test('that this process cannot ask a server is no death of its container', verifies('SX-01'), async () => {
+    const running = { ...INFO, transport: 'port' as const };
+    const { socket } = await fakeEngine((_request, _body, response) =>
+      say(response, 200, { State: { Running: true } }),
+    );
+    const { backend } = await backendOn(socket);
+    // No such name, as no descriptor or no route, is met on this side of the way.
+    await expect(backend.isAlive({ ...running, url: 'http://nowhere.invalid:80' })).rejects.toMatchObject({
+      code: 'sandbox_unavailable',
+    });
+    // Here somebody would have listened.
+    expect(await backend.isAlive({ ...running, url: 'http://127.0.0.1:1' })).toBe(false);
+  });
+
   test('what is missing is said with its remedy', async () => {
     const { socket } = await fakeEngine((request, _body, response) =>
       say(response, request.url?.startsWith('/images/') === true ? 404 : 200, {}),

@@ -7,6 +7,7 @@ import {
   readdir,
   readFile,
   readlink,
+  rename,
   rm,
   stat,
   symlink,
@@ -252,6 +253,19 @@ describe('a copy of the thread’s folders in a sandbox that does not share them
     await rm(`${there}/outputs/a`);
     await mirror.fetch(client);
     expect(await readdir(here.outputs)).toEqual(['b']);
+  });
+
+  test('a folder that is missing on one side is no reason to empty the other one', async () => {
+    const { here, there, client, mirror, toolFiles } = await scene();
+    await toolFiles.write('/mnt/user-data/workspace/a', 'a');
+    await mirror.bring(client);
+    await rename(`${there}/workspace`, `${there}/elsewhere`);
+    expect((await mirror.fetch(client)).notices).toEqual([expect.stringContaining('missing')]);
+    expect(await readdir(here.workspace)).toEqual(['a']);
+    await rename(`${there}/elsewhere`, `${there}/workspace`);
+    await rename(here.workspace, `${here.workspace}-away`);
+    await mirror.bring(client);
+    expect(await readdir(`${there}/workspace`)).toEqual(['a']);
   });
 
   test('a connection that breaks is made good by the next one', async () => {

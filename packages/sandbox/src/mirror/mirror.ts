@@ -153,6 +153,8 @@ function noticesOf(remote: MirrorListing, conflicts: readonly string[], blocked:
       : [`only in the sandbox, because it is special, has an odd name or more than 100 MB: ${named(leftOut)}`]),
     ...(remote.complete
       ? []
-      : ['there are more files and folders than are looked at; the rest is only in the sandbox']),
+      : [
+          'not everything could be looked at, because there is too much, or a folder is closed or missing; that is only in the sandbox',
+        ]),
   ];
 }

@@ -69,7 +69,11 @@ export class Tree {
         if (systemCode(error) === 'ENOENT') return null;
         throw error;
       });
-      if (folder === null) continue;
+      if (folder === null) {
+        // That a whole folder is missing is no reason to empty the other side's.
+        looking.complete = false;
+        continue;
+      }
       try {
         await this.#look(folder, name, 0, looking);
       } finally {
