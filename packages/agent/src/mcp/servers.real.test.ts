@@ -179,7 +179,7 @@ describe('MCP servers that are processes', () => {
       const { spawn } = require('node:child_process');
       tools = [{ name: 'count', inputSchema: { type: 'object' } }, { name: 'start', inputSchema: { type: 'object' } }];
       call = (name) => {
-        if (name === 'start') return { content: [{ type: 'text', text: String(spawn('sleep', ['600'], { stdio: 'ignore' }).pid) }] };
+        if (name === 'start') return { content: [{ type: 'text', text: [false, true].map((detached) => spawn('sleep', ['600'], { stdio: 'ignore', detached }).pid).join(' ') }] };
         count += 1;
         return { content: [{ type: 'text', text: String(count) }] };
       };
@@ -188,15 +188,17 @@ describe('MCP servers that are processes', () => {
       const { tools } = await all.catalog();
       expect((await call(tools, 'c_count', {})).text).toBe('1');
       expect((await call(tools, 'c_count', {})).text).toBe('2');
-      const pid = Number((await call(tools, 'c_start', {})).text);
-      const alive = (): Promise<boolean> =>
+      // One in the server's group, and one that left it.
+      const pids = (await call(tools, 'c_start', {})).text.split(' ').map(Number);
+      const isAlive = (pid: number): Promise<boolean> =>
         readFile(`/proc/${pid}/stat`, 'utf8').then(
           (stat) => !/\) Z /.test(stat),
           () => false,
         );
-      expect(await alive()).toBe(true);
+      const alive = (): Promise<boolean[]> => Promise.all(pids.map(isAlive));
+      expect(await alive()).toEqual([true, true]);
       await all.closeThread({ userId: recordedAttempt().run.userId, threadId: recordedAttempt().run.threadId });
-      expect(await alive()).toBe(false);
+      expect(await alive()).toEqual([false, false]);
       expect(all.sessions).toBe(0);
       expect((await call(tools, 'c_count', {})).text).toBe('1');
     },

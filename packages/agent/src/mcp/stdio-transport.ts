@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { type JSONRPCMessage, JSONRPCMessageSchema } from '@modelcontextprotocol/sdk/types.js';
 import type { ProcessGuard } from '@reindeer/sandbox';
@@ -34,6 +35,7 @@ export class StdioTransport implements Transport {
   readonly #options: Required<StdioOptions>;
   #process: ChildProcess | null = null;
   #release: () => void = () => {};
+  readonly #id = randomUUID();
   #exited: Promise<void> = Promise.resolve();
   #pending: Buffer[] = [];
   #pendingBytes = 0;
@@ -60,7 +62,7 @@ export class StdioTransport implements Transport {
     const { command, args, env, cwd, guard } = this.#options;
     const child = spawn(command, [...args], {
       cwd,
-      env: { ...env, ...guard.environment() },
+      env: { ...env, ...guard.environment(this.#id) },
       stdio: ['pipe', 'pipe', 'pipe'],
       detached: process.platform !== 'win32',
       shell: false,
@@ -115,6 +117,8 @@ export class StdioTransport implements Transport {
     }
     for (const stream of [child.stdin, child.stdout, child.stderr]) stream?.destroy();
     child.unref();
+    // A browser, say, that a server has put into a group of its own.
+    await this.#options.guard.endMarked(this.#id).catch(() => {});
     this.#finish();
   }
 

@@ -1,5 +1,12 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { readdir, readFile } from 'node:fs/promises';
 import type { Logger, Random } from '@reindeer/protocol';
+import { kill } from './signals.ts';
+
+/** Variable by which what one process has started is told from what others have. */
+const PROCESS = 'REINDEER_PROCESS';
+/** Rounds over the process list: what is killed may have started something meanwhile. */
+const ROUNDS = 10;
 
 /** Variable by which the watcher finds processes that left their group. */
 const OWNER = 'REINDEER_PROCESS_OWNER';
@@ -55,10 +62,30 @@ export class ProcessGuard {
     return this.#watcher?.pid ?? null;
   }
 
-  /** Variables for a process that must not outlive this one. Starts the watcher: it must be there before what it watches. */
-  environment(): Readonly<Record<string, string>> {
+  /**
+   * Variables for a process that must not outlive this one. Starts the watcher: it must be there before what it watches.
+   *
+   * @param id of the process, for `endMarked`; absent = nobody will ask
+   */
+  environment(id?: string): Readonly<Record<string, string>> {
     this.#watch();
-    return process.platform === 'win32' ? {} : { [OWNER]: this.#mark };
+    return process.platform === 'win32' ? {} : { [OWNER]: this.#mark, ...(id === undefined ? {} : { [PROCESS]: id }) };
+  }
+
+  /** Ends what a process with this id has started, also what left its group. Where there is no `/proc`, that is nothing. */
+  async endMarked(id: string): Promise<void> {
+    const mark = `${PROCESS}=${id}`;
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const names = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name));
+      const found = await Promise.all(
+        names.map(async (name) =>
+          (await readFile(`/proc/${name}/environ`, 'latin1').catch(() => '')).split('\0').includes(mark),
+        ),
+      );
+      const victims = names.filter((_, at) => found[at] === true);
+      if (victims.length === 0) return;
+      for (const name of victims) kill(Number(name));
+    }
   }
 
   /**
