@@ -81,6 +81,8 @@ async function play(
   const list = options.skills ?? (async () => [skill('weather')]);
   for (const one of [skill('weather'), skill('other')]) sandboxes.put(`${one.location}/SKILL.md`, one.text);
   sandboxes.put('/mnt/user-data/workspace/left.txt', `left behind: ${KEY}`);
+  // Cut within the value.
+  sandboxes.put('/mnt/user-data/workspace/long.txt', `${'x'.repeat(49_884)}${KEY}${'y'.repeat(1_000)}`);
   const agent = createLeadAgent({
     models: createModelRegistry({
       entries: [{ use: 'fake', name: 'm', model: 'm' }],
@@ -174,16 +176,23 @@ describe('the secrets of a skill in a run', () => {
     );
     const { results, everything } = await play(
       '/weather',
-      [bash(), call('read_file', { path: 'left.txt' }), call('grep', { pattern: 'left', path: '.' }), call('odd', {})],
+      [
+        bash(),
+        call('read_file', { path: 'left.txt' }),
+        call('read_file', { path: 'long.txt' }),
+        call('grep', { pattern: 'left', path: '.' }),
+        call('odd', {}),
+      ],
       {
         output: `${'x'.repeat(9_967)}${KEY}${'y'.repeat(20_000)}\n${JSON.stringify({ key: KEY })}`,
         more: { tools: [odd] as never },
       },
     );
-    expect(results).toHaveLength(4);
+    expect(results).toHaveLength(5);
     expect(results[0]).toContain('[secret]');
     expect(results[1]).toBe('left behind: [secret]');
-    expect(results[3]).toContain('refused with [secret]');
+    expect(results[2]).toContain('is longer than this tool can show');
+    expect(results[4]).toContain('refused with [secret]');
     expect(everything).not.toContain(KEY);
     // Nor a part of one, where the middle of a long output was cut out.
     expect(everything).not.toContain(KEY.slice(0, 12));

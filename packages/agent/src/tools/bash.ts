@@ -2,7 +2,7 @@ import type { StructuredToolInterface } from '@langchain/core/tools';
 import { type ExecResult, ReindeerError } from '@reindeer/protocol';
 import { z } from 'zod';
 import { defineTool, failed } from './define.ts';
-import { masked, withoutMiddle } from './text.ts';
+import { withoutMiddle } from './text.ts';
 
 export interface BashSettings {
   /** Milliseconds after which a command and everything it started is ended. */
@@ -31,7 +31,7 @@ export function bashTool(settings: BashSettings): StructuredToolInterface {
     }),
     repeatable: false,
     secrets: settings.secrets,
-    async run({ command }, { sandbox, signal, scope, state }) {
+    async run({ command }, { sandbox, signal, scope, state, hider }) {
       if (command.includes('\0')) return failed('the command contains a NUL character.');
       const box = await sandbox();
       if (!box.canExecute) return failed('commands cannot be run on this machine; use the file tools.');
@@ -47,12 +47,8 @@ export function bashTool(settings: BashSettings): StructuredToolInterface {
       if (result.ended === 'aborted')
         throw new ReindeerError('aborted', 'The command was ended because the run was stopped.');
       const ending = endingOf(result, seconds);
-      // Before anything is cut out: half of a value would be hidden by nobody.
-      const hidden = [...settings.secrets, ...((await scope.access?.hidden()) ?? [])];
-      const output = withoutMiddle(
-        masked(result.output, hidden).trimEnd(),
-        settings.maxOutputCharacters - ending.length - 1,
-      );
+      const hide = await hider();
+      const output = withoutMiddle(hide(result.output).trimEnd(), settings.maxOutputCharacters - ending.length - 1);
       const text = output === '' ? ending || '(no output)' : `${output}${ending === '' ? '' : `\n${ending}`}`;
       return result.ended === 'exit' ? text : failed(text);
     },

@@ -22,6 +22,11 @@ export interface ToolContext {
   readonly state: Readonly<Record<string, unknown>>;
   /** The thread's sandbox, acquired at first use. */
   sandbox(): Promise<Sandbox>;
+  /**
+   * What takes secrets out of a text. Results are rid of them anyway; a tool that cuts a text does it before, since half of a value would be
+   * hidden by nobody.
+   */
+  hider(): Promise<(text: string) => string>;
 }
 
 export interface ToolDefinition<Schema extends z.ZodObject> {
@@ -87,6 +92,10 @@ export function defineTool<Schema extends z.ZodObject>(definition: ToolDefinitio
         runContext: config.context ?? {},
         state: config.state ?? {},
         sandbox: () => scope.sandbox(),
+        hider: async () => {
+          const hidden = [...secrets, ...((await scope.access?.hidden()) ?? [])];
+          return (text) => masked(text, hidden);
+        },
       });
       if (typeof result === 'string') return answer(result, judgedByText ? metaOfText(result) : SUCCESS);
       return 'kwargs' in result ? answer(result.text, SUCCESS, result.kwargs) : result;

@@ -27,7 +27,7 @@ export function readFileTool(settings: ReadSettings): StructuredToolInterface {
     }),
     repeatable: true,
     secrets: settings.secrets,
-    async run({ path, start_line, end_line }, { sandbox }) {
+    async run({ path, start_line, end_line }, { sandbox, hider }) {
       if (start_line !== undefined && start_line < 1) return failed('start_line must be 1 or more.');
       if (end_line !== undefined && end_line < (start_line ?? 1))
         return failed(`end_line (${end_line}) is before start_line (${start_line ?? 1}).`);
@@ -37,15 +37,33 @@ export function readFileTool(settings: ReadSettings): StructuredToolInterface {
         return failed(
           `${path} is a binary file (${bytes.length} bytes). ${box.canExecute ? 'Look at it with bash, e.g. `file` or a program for its format.' : 'It cannot be shown as text.'}`,
         );
-      const text = numbered(new TextDecoder().decode(bytes), path, start_line ?? 1, end_line, settings.maxCharacters);
+      const text = numbered(
+        new TextDecoder().decode(bytes),
+        path,
+        start_line ?? 1,
+        end_line,
+        settings.maxCharacters,
+        await hider(),
+      );
       // Of the very bytes that are shown, and of the whole file also when a part is (SG-03, SG-04).
       return { text, kwargs: { [READ_MARK]: await markOf(virtualPath(path), bytes) } };
     },
   });
 }
 
-/** The lines from `start` to `end` as far as they fit, with a marker in lines when something is left. */
-export function numbered(text: string, path: string, start: number, end: number | undefined, limit: number): string {
+/**
+ * The lines from `start` to `end` as far as they fit, with a marker in lines when something is left.
+ *
+ * @param hide takes secrets out of a line that is cut
+ */
+export function numbered(
+  text: string,
+  path: string,
+  start: number,
+  end: number | undefined,
+  limit: number,
+  hide: (line: string) => string = (line) => line,
+): string {
   if (text === '') return '(empty file)';
   const lines = text.split('\n');
   if (lines.length > 1 && lines.at(-1) === '') lines.pop();
@@ -67,7 +85,7 @@ export function numbered(text: string, path: string, start: number, end: number 
   }
   if (count > 0) return `${wanted.slice(0, count).join('\n')}${note(start + count - 1)}`;
   const long = `\n[Line ${start} of ${lines.length} is longer than this tool can show (${wanted[0]?.length ?? 0} characters); the rest of it was left out.${start < last ? ` Continue with start_line=${start + 1}.` : ''}]`;
-  return `${(wanted[0] ?? '').slice(0, limit - long.length)}${long}`;
+  return `${hide(wanted[0] ?? '').slice(0, limit - long.length)}${long}`;
 }
 
 function isBinary(bytes: Uint8Array): boolean {
