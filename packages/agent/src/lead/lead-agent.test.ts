@@ -5,6 +5,7 @@ import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
 import { verifies } from '@reindeer/testkit';
 import { expect, test, vi } from 'vitest';
 import { z } from 'zod';
+import { defineMiddleware } from '../loop/middleware.ts';
 import { createModelRegistry } from '../models/registry.ts';
 import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
@@ -247,6 +248,26 @@ test(
     expect(shown).toContain('line 50: H49\n    … and more headings');
   },
 );
+
+test('files stay listed when the harness puts a message of its own behind the user’s', verifies('MW-5'), async () => {
+  const note = new HumanMessage({ content: 'go on', additional_kwargs: { hide_from_ui: true } });
+  let asked = 0;
+  const goesOn = defineMiddleware({
+    name: 'goes-on',
+    afterModel: {
+      canJumpTo: ['model'],
+      hook: () => (asked++ === 0 ? { messages: [note], jumpTo: 'model' as const } : undefined),
+    },
+  });
+  const { model } = await run([{ text: 'half' }, { text: 'whole' }], 'Look', {
+    sandboxes: new MemorySandboxes().put('/mnt/user-data/uploads/notes.md', '# Top\n'),
+    files: [{ filename: 'notes.md' }],
+    more: { middleware: [goesOn] },
+  });
+  const { requests } = model as FakeModel;
+  expect(requests).toHaveLength(2);
+  for (const request of requests) expect(request.find((item) => item.type === 'human')?.text).toContain('line 1: Top');
+});
 
 test(
   'of many files ten are shown closely, the rest by kind; a message without files clears the list',
