@@ -39,6 +39,7 @@ import { type FlushingMemory, memoryStep } from './life/memory-step.ts';
 import { type SessionPool, sessionsStep } from './life/sandbox-steps.ts';
 import { gather, LoopDelay, RunCounts } from './metrics/gather.ts';
 import { metricsText } from './metrics/text.ts';
+import { pricesOf } from './prices.ts';
 import type { Resources } from './resources.ts';
 import { type Exit, type StartedSandboxes, sandboxesBoundMs, startSandboxes } from './sandboxes/start.ts';
 
@@ -432,6 +433,9 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
               }),
           ],
           ...(agents.conversation === undefined ? {} : { conversation: agents.conversation }),
+          get prices() {
+            return pricesOf(now);
+          },
           get tokenUsage() {
             return now.tokenUsage;
           },

@@ -102,6 +102,9 @@ export interface AttemptContext {
     readonly inputTokens: number;
     readonly outputTokens: number;
     readonly model: string;
+    /** Of the input, read from the provider's cache; of the output, thought. Absent = none, or not said. */
+    readonly cacheReadTokens?: number;
+    readonly reasoningTokens?: number;
     /** Who asked the model; default the lead agent (OBS-1). */
     readonly caller?: UsageCaller;
     /** An id of what was counted: the same one counts once (RE-09). */

@@ -60,11 +60,18 @@ export interface TokenUsage {
   readonly by?: UsageShares;
 }
 export type UsageCaller = 'lead_agent' | 'subagent' | 'middleware';
+export type ModelShare = {
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+  readonly calls: number;
+  /** Of the input, what the provider read from its cache; absent = nothing, or it does not say. */
+  readonly cacheReadTokens?: number;
+  /** Of the output, what was thought. */
+  readonly reasoningTokens?: number;
+};
 export interface UsageShares {
   /** Tokens by the provider's name of the model. At most 32 models; the rest counts for `other`. */
-  readonly models: Readonly<
-    Record<string, { readonly inputTokens: number; readonly outputTokens: number; readonly calls: number }>
-  >;
+  readonly models: Readonly<Record<string, ModelShare>>;
   readonly callers: Readonly<Partial<Record<UsageCaller, number>>>;
 }
 export const NO_USAGE: TokenUsage = { inputTokens: 0, outputTokens: 0, totalTokens: 0, modelCalls: 0 };

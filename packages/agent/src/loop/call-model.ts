@@ -46,6 +46,12 @@ export class ModelCaller {
     attempt.countUsage({
       inputTokens: usage?.input_tokens ?? 0,
       outputTokens: usage?.output_tokens ?? 0,
+      ...(usage?.input_token_details?.cache_read === undefined
+        ? {}
+        : { cacheReadTokens: usage.input_token_details.cache_read }),
+      ...(usage?.output_token_details?.reasoning === undefined
+        ? {}
+        : { reasoningTokens: usage.output_token_details.reasoning }),
       model: modelName(call.model),
     });
     return message;

@@ -229,7 +229,7 @@ test(
   'DeepSeek: its own address and key, hits of its cache, reasoning back on the call',
   verifies('MOD-5d'),
   async () => {
-    const { messages, seen } = await play({ use: 'deepseek' }, [
+    const { messages, seen, attempt } = await play({ use: 'deepseek' }, [
       [
         chunk({ role: 'assistant', content: null, reasoning_content: 'I look.' }),
         chunk({
@@ -244,6 +244,7 @@ test(
       input_tokens: 100,
       input_token_details: { cache_read: 64 },
     });
+    expect(attempt.counted[0]).toMatchObject({ inputTokens: 100, cacheReadTokens: 64 });
     expect(assistants(seen[1]?.body)).toMatchObject([{ reasoning_content: 'I look.' }]);
   },
 );

@@ -10,6 +10,7 @@ import type {
 } from '@reindeer/protocol';
 import type { LiveSettings } from '../config/reload.ts';
 import type { Conversation } from '../conversation.ts';
+import type { Prices } from '../prices.ts';
 import type { Convert } from './companions.ts';
 import type { GuardSettings } from './guards.ts';
 import type { Page } from './page.ts';
@@ -81,6 +82,8 @@ export interface HttpParts {
   };
   /** Compaction and suggestions; absent = this server has none. */
   readonly conversation?: Conversation;
+  /** What models cost; absent = nobody knows. */
+  readonly prices?: Prices;
   /** May pages show token counts? */
   readonly tokenUsage: boolean;
   readonly limits: RunLimits;

@@ -66,7 +66,7 @@ export function messageRoutes(api: Api, parts: HttpParts): void {
       params: threadParams,
       query: z.object({ include_active: z.enum(['true', 'false']).optional() }),
       answers: {
-        200: '{thread_id, total_tokens, total_input_tokens, total_output_tokens, total_runs, by_model, by_caller, context_usage}',
+        200: '{thread_id, total_tokens, total_input_tokens, total_output_tokens, total_runs, by_model: {model: {tokens, runs, cache_read_tokens?, reasoning_tokens?, cost?: {amount, currency}}}, by_caller, context_usage}',
         404: 'No such thread.',
       },
     },
@@ -75,7 +75,7 @@ export function messageRoutes(api: Api, parts: HttpParts): void {
       const runs = await runsOf(parts, { threadId, userId: c.get('userId') });
       if (runs === null) throw notFound('thread', threadId);
       const counted = query.include_active === 'true' ? runs : runs.filter((run) => run.acknowledged);
-      return c.json(threadUsage(threadId, counted));
+      return c.json(threadUsage(threadId, counted, parts.prices));
     },
   );
 

@@ -1,4 +1,5 @@
-import type { Fact, Feedback, JsonObject, Run } from '@reindeer/protocol';
+import type { Fact, Feedback, JsonObject, ModelShare, Run } from '@reindeer/protocol';
+import type { Price, Prices } from '../prices.ts';
 import { attributionOf, delegatedUsage } from './attribution.ts';
 import { notFound } from './errors.ts';
 import type { HttpParts } from './parts.ts';
@@ -120,9 +121,14 @@ function withFeedback(fact: Fact, feedback: Feedback | undefined): JsonObject | 
   return { ...view, feedback: { feedback_id: feedbackId, rating, comment } };
 }
 
-/** Tokens of a thread by model and by who asked (OBS-1). Runs without shares count as the lead agent's. */
-export function threadUsage(threadId: string, runs: readonly Run[]): JsonObject {
-  const models: Record<string, { tokens: number; runs: number }> = {};
+/**
+ * Tokens of a thread by model and by who asked (OBS-1). Runs without shares count as the lead agent's.
+ *
+ * @param prices by the provider's name of the model
+ */
+export function threadUsage(threadId: string, runs: readonly Run[], prices: Prices = new Map()): JsonObject {
+  const models: Record<string, JsonObject & { tokens: number; runs: number }> = {};
+  const shares = new Map<string, ModelShare[]>();
   const callers = { lead_agent: 0, subagent: 0, middleware: 0 };
   const total = { input: 0, output: 0, all: 0 };
   for (const { usage } of runs) {
@@ -135,11 +141,14 @@ export function threadUsage(threadId: string, runs: readonly Run[]): JsonObject 
         tokens: (of?.tokens ?? 0) + share.inputTokens + share.outputTokens,
         runs: (of?.runs ?? 0) + 1,
       };
+      shares.set(name, [...(shares.get(name) ?? []), share]);
     }
     for (const caller of ['lead_agent', 'subagent', 'middleware'] as const)
       callers[caller] +=
         usage.by === undefined && caller === 'lead_agent' ? usage.totalTokens : (usage.by?.callers[caller] ?? 0);
   }
+  for (const [name, of] of shares)
+    models[name] = { tokens: 0, runs: 0, ...models[name], ...detailsOf(of, prices.get(name)) };
   return {
     thread_id: threadId,
     total_tokens: total.all,
@@ -149,5 +158,24 @@ export function threadUsage(threadId: string, runs: readonly Run[]): JsonObject 
     by_model: models,
     by_caller: callers,
     context_usage: null,
+  };
+}
+
+/** What of a model's tokens came from its cache or was thought, and what it all cost; only what is known. */
+function detailsOf(shares: readonly ModelShare[], price: Price | undefined): JsonObject {
+  const sum = (of: (share: ModelShare) => number): number => shares.reduce((all, share) => all + of(share), 0);
+  const cached = sum((share) => share.cacheReadTokens ?? 0);
+  const thought = sum((share) => share.reasoningTokens ?? 0);
+  const amount =
+    price === undefined
+      ? 0
+      : ((sum((share) => share.inputTokens) - cached) * price.input +
+          cached * price.cached +
+          sum((share) => share.outputTokens) * price.output) /
+        1_000_000;
+  return {
+    ...(cached === 0 ? {} : { cache_read_tokens: cached }),
+    ...(thought === 0 ? {} : { reasoning_tokens: thought }),
+    ...(price === undefined ? {} : { cost: { amount: Math.round(amount * 1e6) / 1e6, currency: price.currency } }),
   };
 }

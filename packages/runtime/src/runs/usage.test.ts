@@ -28,6 +28,19 @@ describe('what a run uses', () => {
     });
   });
 
+  test('what a cache gave and what was thought stand beside, by model', verifies('OBS-1'), () => {
+    const meter = new UsageMeter();
+    meter.add({ inputTokens: 100, outputTokens: 20, model: 'big', cacheReadTokens: 64, reasoningTokens: 5 });
+    meter.add({ inputTokens: 100, outputTokens: 20, model: 'big', cacheReadTokens: 16 });
+    expect(meter.total().by?.models.big).toEqual({
+      inputTokens: 200,
+      outputTokens: 40,
+      calls: 2,
+      cacheReadTokens: 80,
+      reasoningTokens: 5,
+    });
+  });
+
   test('models beyond the bound count together', () => {
     const meter = new UsageMeter();
     for (let n = 0; n < 100; n += 1) meter.add({ inputTokens: 1, outputTokens: 0, model: `model-${n}` });

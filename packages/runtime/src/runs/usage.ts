@@ -1,4 +1,4 @@
-import type { AttemptContext, Run, TokenUsage, UsageCaller, UsageShares } from '@reindeer/protocol';
+import type { AttemptContext, ModelShare, Run, TokenUsage, UsageCaller, UsageShares } from '@reindeer/protocol';
 import type { RunParts } from './ports.ts';
 
 const MODELS = 32;
@@ -10,14 +10,15 @@ type Counted = Parameters<AttemptContext['countUsage']>[0];
 
 /** Adds up what a run uses, by model and by who asked. A known source counts once (RE-09). */
 export class UsageMeter {
-  readonly #models = new Map<string, { inputTokens: number; outputTokens: number; calls: number }>();
+  readonly #models = new Map<string, { -readonly [K in keyof ModelShare]: ModelShare[K] }>();
   readonly #callers = new Map<UsageCaller, number>();
   readonly #sources = new Set<string>();
   #input = 0;
   #output = 0;
   #calls = 0;
 
-  add({ inputTokens, outputTokens, model, caller = 'lead_agent', source }: Counted): void {
+  add(counted: Counted): void {
+    const { inputTokens, outputTokens, model, caller = 'lead_agent', source } = counted;
     if (source !== undefined) {
       if (this.#sources.has(source)) return;
       if (this.#sources.size < SOURCES) this.#sources.add(source);
@@ -26,10 +27,16 @@ export class UsageMeter {
     this.#output += outputTokens;
     this.#calls += 1;
     const name = this.#models.has(model) || this.#models.size < MODELS - 1 ? model : 'other';
-    const of = this.#models.get(name) ?? { inputTokens: 0, outputTokens: 0, calls: 0 };
+    const of: { -readonly [K in keyof ModelShare]: ModelShare[K] } = this.#models.get(name) ?? {
+      inputTokens: 0,
+      outputTokens: 0,
+      calls: 0,
+    };
     of.inputTokens += inputTokens;
     of.outputTokens += outputTokens;
     of.calls += 1;
+    for (const key of ['cacheReadTokens', 'reasoningTokens'] as const)
+      if ((counted[key] ?? 0) > 0) of[key] = (of[key] ?? 0) + (counted[key] ?? 0);
     this.#models.set(name, of);
     this.#callers.set(caller, (this.#callers.get(caller) ?? 0) + inputTokens + outputTokens);
   }
@@ -49,6 +56,14 @@ export class UsageMeter {
   }
 }
 
+/** As LangChain has it on a message. */
+interface StoredUsage {
+  readonly input_tokens?: unknown;
+  readonly output_tokens?: unknown;
+  readonly input_token_details?: { readonly cache_read?: unknown } | null;
+  readonly output_token_details?: { readonly reasoning?: unknown } | null;
+}
+
 /**
  * What the earlier attempts of a run used, from the messages that they left in the log: the process that counted is gone. Calls whose
  * answer is no message of the log (titles, summaries) are not among them.
@@ -66,12 +81,14 @@ export async function earlierUsage(parts: Pick<RunParts, 'stores'>, run: Run, at
     if (last === undefined) return meter;
     for (const { body } of page.facts) {
       if (body.kind !== 'message' || !('type' in body.message) || body.message.type !== 'ai') continue;
-      const usage = body.message.usage_metadata as { input_tokens?: unknown; output_tokens?: unknown } | undefined;
+      const usage = body.message.usage_metadata as StoredUsage | undefined;
       if (usage === undefined || usage === null) continue;
       const details = body.message.response_metadata as { model_name?: unknown } | undefined;
       meter.add({
         inputTokens: numberOf(usage.input_tokens),
         outputTokens: numberOf(usage.output_tokens),
+        cacheReadTokens: numberOf(usage.input_token_details?.cache_read),
+        reasoningTokens: numberOf(usage.output_token_details?.reasoning),
         model: typeof details?.model_name === 'string' ? details.model_name : 'unknown',
         caller: body.ns === '' ? 'lead_agent' : 'subagent',
         source: `message:${String(body.message.id ?? '')}`,
