@@ -1,6 +1,6 @@
 import type { BatchStore, ItemLease, Surroundings } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
-import { NOT_NEEDED } from '../common/waiting.ts';
+import { LeaseLoops } from '../leases/loops.ts';
 
 /** Why a lease does not stand any more. Only after `cancelled` may the holder still write the end. */
 export type LossOfItem = 'cancelled' | 'refused' | 'deadline';
@@ -44,15 +44,21 @@ export class ItemLeases {
   readonly #surroundings: Surroundings;
   readonly #leaseMs: number;
   readonly #held = new Map<string, Held>();
-  readonly #stopped = new AbortController();
-  #loops: Promise<unknown> | null = null;
+  readonly #loops: LeaseLoops;
   #inFlight = 0;
-  #watch: AbortController | null = null;
 
   constructor(parts: { store: Pick<BatchStore, 'renew'>; surroundings: Surroundings; leaseMs: number }) {
     this.#store = parts.store;
     this.#surroundings = parts.surroundings;
     this.#leaseMs = parts.leaseMs;
+    this.#loops = new LeaseLoops({
+      clock: parts.surroundings.clock,
+      beatMs: this.beatMs,
+      longestMs: parts.leaseMs,
+      beat: () => this.beat(),
+      expire: () => this.expire(),
+      deadlines: () => [...this.#held.values()].flatMap(({ loss, deadline }) => (loss === null ? deadline : [])),
+    });
   }
 
   get size(): number {
@@ -72,8 +78,8 @@ export class ItemLeases {
     const before = this.#held.get(lease.itemId);
     if (before !== undefined) this.#lose(before, 'refused');
     this.#held.set(lease.itemId, held);
-    if (this.#stopped.signal.aborted) this.#lose(held, 'deadline');
-    this.#watch?.abort(NOT_NEEDED);
+    if (this.#loops.stopped.aborted) this.#lose(held, 'deadline');
+    this.#loops.changed();
     const look = (): LossOfItem | null => {
       if (this.#surroundings.clock.monotonic() >= held.deadline) this.#lose(held, 'deadline');
       return held.loss;
@@ -94,15 +100,15 @@ export class ItemLeases {
 
   /** Idempotent. */
   start(): void {
-    this.#loops ??= Promise.allSettled([this.#beatLoop(), this.#watchLoop()]);
+    this.#loops.start();
   }
 
   /** Ends the beat; what is held is lost. Idempotent. */
   async stop(): Promise<void> {
-    this.#stopped.abort(NOT_NEEDED);
+    this.#loops.stop();
     for (const held of [...this.#held.values()]) this.#lose(held, 'deadline');
     this.#held.clear();
-    await this.#loops;
+    await this.#loops.ended();
   }
 
   /** Milliseconds between two beats: `max(1 s, lease / 3)`. */
@@ -167,30 +173,6 @@ export class ItemLeases {
         detail: { loss, stop: loss === 'cancelled' ? 'cancelled' : 'fenced' },
       }),
     );
-  }
-
-  async #beatLoop(): Promise<void> {
-    const { clock } = this.#surroundings;
-    while (!this.#stopped.signal.aborted) {
-      await clock.sleep(this.beatMs, this.#stopped.signal);
-      // Not awaited: a hung renewal must not delay the next beat.
-      void this.beat();
-    }
-  }
-
-  async #watchLoop(): Promise<void> {
-    const { clock } = this.#surroundings;
-    while (!this.#stopped.signal.aborted) {
-      const now = clock.monotonic();
-      let wait = this.#leaseMs;
-      for (const held of this.#held.values()) if (held.loss === null) wait = Math.min(wait, held.deadline - now);
-      const watch = new AbortController();
-      this.#watch = watch;
-      await clock
-        .sleep(Math.max(wait, 1), AbortSignal.any([watch.signal, this.#stopped.signal]))
-        .catch(() => undefined);
-      this.expire();
-    }
   }
 }
 

@@ -1,5 +1,5 @@
 import type { CancelAction, Fence, LeaseHolder, RenewOutcome, RunStore, Surroundings } from '@reindeer/protocol';
-import { NOT_NEEDED } from '../common/waiting.ts';
+import { LeaseLoops } from './loops.ts';
 
 /** What a holder of a lease hears from its keeper. Every call is made at most once, except `onCancel`. */
 export interface LeaseListener {
@@ -53,16 +53,22 @@ export class LeaseKeeper {
   readonly #surroundings: Surroundings;
   readonly #settings: LeaseSettings;
   readonly #held = new Map<string, Held>();
-  readonly #stopped = new AbortController();
+  readonly #loops: LeaseLoops;
   readonly #counts: LeaseCounts = { renewed: 0, refused: 0, expired: 0, failed: 0 };
-  #loops: Promise<unknown> | null = null;
   #inFlight = 0;
-  #watch: AbortController | null = null;
 
   constructor(parts: { runs: Pick<RunStore, 'renew'>; surroundings: Surroundings; settings: LeaseSettings }) {
     this.#runs = parts.runs;
     this.#surroundings = parts.surroundings;
     this.#settings = parts.settings;
+    this.#loops = new LeaseLoops({
+      clock: parts.surroundings.clock,
+      beatMs: parts.settings.beatMs,
+      longestMs: parts.settings.leaseMs,
+      beat: () => this.beat(),
+      expire: () => this.expire(),
+      deadlines: () => [...this.#held.values()].map(({ deadline }) => deadline),
+    });
   }
 
   get size(): number {
@@ -83,14 +89,14 @@ export class LeaseKeeper {
    * A holder of an older token of the same run is lost; after the stop, so is this one.
    */
   hold(fence: Fence, grantedAt: number, listener: LeaseListener): void {
-    if (this.#stopped.signal.aborted) {
+    if (this.#loops.stopped.aborted) {
       listener.onLost('deadline');
       return;
     }
     const before = this.#held.get(fence.runId);
     this.#held.set(fence.runId, { fence, listener, deadline: grantedAt + this.#settings.leaseMs });
     before?.listener.onLost('refused');
-    this.#watch?.abort(NOT_NEEDED);
+    this.#loops.changed();
   }
 
   /**
@@ -110,14 +116,14 @@ export class LeaseKeeper {
 
   /** Starts the beat and the watch over deadlines. Idempotent. */
   start(): void {
-    this.#loops ??= Promise.allSettled([this.#beatLoop(), this.#watchLoop()]);
+    this.#loops.start();
   }
 
   /** Ends both; renewals under way are not waited for, their answers change nothing. Idempotent. */
   async stop(): Promise<void> {
-    this.#stopped.abort();
+    this.#loops.stop();
     this.#held.clear();
-    await this.#loops;
+    await this.#loops.ended();
   }
 
   /** One renewal of everything that is held. Resolves when it is answered; never rejects. */
@@ -131,11 +137,11 @@ export class LeaseKeeper {
       // Rows that read `interrupted` are renewed at once with the flag, so that a superseded run keeps its lease (seed 003).
       if (again.interrupted.length > 0) await this.#renew(again.interrupted, true);
       if (again.busy.length > 0) {
-        await this.#surroundings.clock.sleep(BUSY_PAUSE_MS, this.#stopped.signal);
+        await this.#surroundings.clock.sleep(BUSY_PAUSE_MS, this.#loops.stopped);
         await this.#renew(again.busy, false);
       }
     } catch (error) {
-      if (!this.#stopped.signal.aborted) {
+      if (!this.#loops.stopped.aborted) {
         this.#counts.failed += 1;
         this.#surroundings.logger.warn('leases could not be renewed; the next beat tries again', {
           held: asked.length,
@@ -210,29 +216,5 @@ export class LeaseKeeper {
     this.#held.delete(held.fence.runId);
     this.#counts[why === 'refused' ? 'refused' : 'expired'] += 1;
     held.listener.onLost(why);
-  }
-
-  async #beatLoop(): Promise<void> {
-    const { clock } = this.#surroundings;
-    while (!this.#stopped.signal.aborted) {
-      await clock.sleep(this.#settings.beatMs, this.#stopped.signal);
-      // Not awaited: a hung renewal must not delay the next beat (RL-05, RL-31).
-      void this.beat();
-    }
-  }
-
-  async #watchLoop(): Promise<void> {
-    const { clock } = this.#surroundings;
-    while (!this.#stopped.signal.aborted) {
-      const now = clock.monotonic();
-      let wait = this.#settings.leaseMs;
-      for (const held of this.#held.values()) wait = Math.min(wait, held.deadline - now);
-      const watch = new AbortController();
-      this.#watch = watch;
-      await clock
-        .sleep(Math.max(wait, 1), AbortSignal.any([watch.signal, this.#stopped.signal]))
-        .catch(() => undefined);
-      this.expire();
-    }
   }
 }
