@@ -8,9 +8,10 @@ import type {
   RunState,
   RunStore,
 } from '@reindeer/protocol';
-import { factKey, isTerminal, NO_USAGE, ReindeerError, reduceRun } from '@reindeer/protocol';
+import { factKey, isTerminal, ReindeerError, reduceRun } from '@reindeer/protocol';
+import { admittedRun } from '../runs/admitted.ts';
 import type { MemoryDatabase, RunRow } from './data.ts';
-import { copyJson, copyRun, idempotencyIndex, stateOf } from './data.ts';
+import { copyRun, idempotencyIndex, stateOf } from './data.ts';
 
 type Conflict = Extract<AdmissionResult, { outcome: 'conflict' }>;
 
@@ -142,35 +143,7 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
             updatedAt: now,
             order: database.nextOrder(),
           });
-        const run: Run = {
-          runId: input.runId,
-          threadId,
-          userId,
-          assistantId: input.assistantId,
-          kind: input.kind,
-          status: 'pending',
-          queued,
-          owner: queued ? null : input.owner,
-          attempt: 0,
-          acknowledged: false,
-          multitaskStrategy: input.multitaskStrategy,
-          onDisconnect: input.onDisconnect,
-          crashPolicy: input.crashPolicy,
-          idempotencyKey: input.idempotencyKey,
-          payloadHash: input.payloadHash,
-          request: copyJson(input.request),
-          metadata: copyJson(input.metadata),
-          cancelAction: null,
-          cancelRequestedAt: null,
-          checkpointBefore: null,
-          error: null,
-          stopReason: null,
-          usage: NO_USAGE,
-          createdAt: now,
-          updatedAt: now,
-          startedAt: null,
-          endedAt: null,
-        };
+        const run = admittedRun(input, queued);
         const row: RunRow = {
           run,
           token: queued ? null : input.token,

@@ -1,16 +1,9 @@
-import {
-  type Admission,
-  type AdmissionResult,
-  factKey,
-  type LeaseHolder,
-  NO_USAGE,
-  type RenewOutcome,
-  type RunRequest,
-} from '@reindeer/protocol';
+import { type Admission, type AdmissionResult, factKey, type LeaseHolder, type RenewOutcome } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineScript, defineStatement } from '../executor.ts';
 import { keyBytes } from '../log/append.ts';
 import { compactFact } from '../log/compact.ts';
+import { admittedRun } from './admitted.ts';
 import { toCancelAction } from './rows.ts';
 
 type Params = Pick<
@@ -108,7 +101,7 @@ export const admitAtOnce = defineScript(
   'runs.admitAtOnce',
   'durable',
   async (tx, input: Admission): Promise<AdmissionResult | null> => {
-    const { runId, threadId, userId, now } = input;
+    const { runId, threadId } = input;
     const request = JSON.stringify(input.request);
     const metadata = JSON.stringify(input.metadata);
     const row = await tx.first(admitToFree, {
@@ -121,40 +114,7 @@ export const admitAtOnce = defineScript(
     });
     if (row === undefined) return null;
     tx.appended(threadId, row.head);
-    return {
-      outcome: 'admitted',
-      superseded: [],
-      run: {
-        runId,
-        threadId,
-        userId,
-        assistantId: input.assistantId,
-        kind: 'run',
-        status: 'pending',
-        queued: false,
-        owner: input.owner,
-        attempt: 0,
-        acknowledged: false,
-        multitaskStrategy: input.multitaskStrategy,
-        onDisconnect: input.onDisconnect,
-        crashPolicy: input.crashPolicy,
-        idempotencyKey: input.idempotencyKey,
-        payloadHash: input.payloadHash,
-        // As they will be read.
-        request: JSON.parse(request) as RunRequest,
-        metadata: JSON.parse(metadata) as Admission['metadata'],
-        cancelAction: null,
-        cancelRequestedAt: null,
-        checkpointBefore: null,
-        error: null,
-        stopReason: null,
-        usage: NO_USAGE,
-        createdAt: now,
-        updatedAt: now,
-        startedAt: null,
-        endedAt: null,
-      },
-    };
+    return { outcome: 'admitted', superseded: [], run: admittedRun(input) };
   },
   'alone',
 );
