@@ -7,6 +7,7 @@ import { usePage } from '../parts/page-context.tsx';
 import { PageFrame } from '../parts/page-frame.tsx';
 import { useLoad } from '../parts/use-work.tsx';
 import { keepTheme, THEMES, type Theme, themeOf } from '../shell/surroundings.ts';
+import { ConfigPanel } from './config-panel.tsx';
 import { SandboxPanel } from './sandbox-panel.tsx';
 
 interface SettingsPageProps {
@@ -72,6 +73,7 @@ export default function SettingsPage({ rest, local, models, features }: Settings
         </ul>
         <p className="note">{say('settings.models.how')}</p>
       </section>
+      <ConfigPanel rest={rest} />
       <SandboxPanel rest={rest} sandbox={features?.sandbox ?? null} />
       <section className="panel">
         <h2>{say('settings.version')}</h2>
