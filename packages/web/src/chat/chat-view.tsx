@@ -211,10 +211,12 @@ function RunStatus({ state, controller }: { readonly state: ChatState; readonly 
   const told = last?.kind === 'ai' && last.failed;
   const headline = {
     failed: told ? say('run.failed') : null,
+    refused: null,
     timeout: say('run.timeout'),
     lost: say('run.lost'),
     'stop-slow': say('run.stopSlow'),
   }[ended.how];
+  const plan = retryPlan(state);
   const lost = ended.how === 'lost' || ended.how === 'stop-slow';
   return (
     <div role="alert" className="status trouble">
@@ -224,7 +226,8 @@ function RunStatus({ state, controller }: { readonly state: ChatState; readonly 
         <button type="button" onClick={() => void controller.open()}>
           {say('run.reload')}
         </button>
-      ) : retryPlan(state) === null || ended.trouble?.kind === 'busy' ? null : (
+      ) : // What was not taken is in the composer again: to try again is to send it.
+      plan === null || (ended.how === 'refused' && plan.how === 'resend') ? null : (
         <button type="button" onClick={() => void controller.retry()}>
           {say('run.retry')}
         </button>

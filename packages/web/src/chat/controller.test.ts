@@ -405,3 +405,16 @@ test('a chat that was closed can be opened again', async () => {
   await controller.idle();
   expect(controller.snapshot().ended?.how).toBe('success');
 });
+
+test('decisions that do not reach the server are asked for still', async () => {
+  const fake = new FakeApi();
+  const interrupts = [{ id: 'i1', value: { actionRequests: [{ name: 'bash', args: {} }] } }];
+  fake.current = state([human('h', 'hi')], { next: ['review'], interrupts });
+  fake.runEntry = { runId: 'r0', status: 'interrupted', error: null };
+  const { controller } = open(fake);
+  await controller.open();
+  fake.start = () => stream(new TypeError('Failed to fetch'));
+  expect(await controller.resume([[{ type: 'approve' }]])).toBe(false);
+  await controller.idle();
+  expect(controller.snapshot()).toMatchObject({ ended: { how: 'refused' }, interrupts: [{ id: 'i1' }] });
+});

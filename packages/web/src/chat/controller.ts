@@ -1,7 +1,7 @@
 import type { Api, RunEntry, RunOptions, StartRun, StreamPart } from '../api/api.ts';
 import type { Storage } from '../api/token.ts';
 import { ApiError, asApiError } from '../api/trouble.ts';
-import { type Decision, resumeValue } from './interrupts.ts';
+import { type Decision, type Interrupt, resumeValue } from './interrupts.ts';
 import type { FileReference } from './message.ts';
 import { type Question, replyMessage } from './question.ts';
 import { type ChatEvent, type ChatState, type EndedRun, emptyChat, reduceChat, retryPlan } from './state.ts';
@@ -161,10 +161,15 @@ export class ChatController {
     return taken;
   }
 
-  retry(): Promise<boolean> {
+  async retry(): Promise<boolean> {
     const plan = retryPlan(this.#state);
-    if (plan === null) return Promise.resolve(false);
-    return plan.how === 'continue' ? this.#start(null, { input: null }) : this.send(plan.text, []);
+    if (plan === null) return false;
+    if (plan.how === 'continue') return this.#start(null, { input: null });
+    const taken = await this.send(plan.text, []);
+    const { ended } = this.#state;
+    // These words stand in no composer: they can be tried once more.
+    if (!taken && ended?.how === 'refused') this.#apply({ kind: 'ended', ended: { ...ended, how: 'failed' } });
+    return taken;
   }
 
   /** Asks the run to stop. `stopping` is shown until nothing of it acts any more. */
@@ -221,11 +226,12 @@ export class ChatController {
   async #start(shown: Dictionary | null, how: StartInput): Promise<boolean> {
     if (this.#state.run !== null) return false;
     this.#stop = 'no';
+    const asked = this.#state.interrupts;
     this.#apply({ kind: 'submitted', message: shown });
     try {
       await this.ensureThread();
     } catch (error) {
-      this.#refuse(shown, error);
+      this.#refuse(shown, error, asked);
       return false;
     }
     const taken = Promise.withResolvers<boolean>();
@@ -254,7 +260,7 @@ export class ChatController {
       } catch (error) {
         const id = known();
         if (id === null) {
-          this.#refuse(shown, error);
+          this.#refuse(shown, error, asked);
           taken.resolve(false);
           if (asApiError(error).status === 409) void this.#lookAgain();
           return;
@@ -273,8 +279,9 @@ export class ChatController {
   }
 
   /** The run was not taken: what was shown ahead of it goes away again. */
-  #refuse(shown: Dictionary | null, error: unknown): void {
-    this.#apply({ kind: 'refused', messageId: textOr(shown?.id, ''), trouble: asApiError(error).trouble });
+  #refuse(shown: Dictionary | null, error: unknown, interrupts: readonly Interrupt[]): void {
+    const { trouble } = asApiError(error);
+    this.#apply({ kind: 'refused', messageId: textOr(shown?.id, ''), trouble, interrupts });
   }
 
   /** Another run holds the thread: shows it, once this attempt is put away. */

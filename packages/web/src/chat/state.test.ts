@@ -188,9 +188,14 @@ describe('the run of a chat', () => {
   });
 
   test('a refused message goes away again, and says why', () => {
-    const state = play(SENT, { kind: 'refused', messageId: 'h1', trouble: { kind: 'busy', detail: 'busy' } });
+    const state = play(SENT, {
+      kind: 'refused',
+      messageId: 'h1',
+      trouble: { kind: 'busy', detail: 'busy' },
+      interrupts: [],
+    });
     expect(shown(state)).toEqual([]);
-    expect(state.ended).toEqual({ how: 'failed', trouble: { kind: 'busy', detail: 'busy' } });
+    expect(state.ended).toEqual({ how: 'refused', trouble: { kind: 'busy', detail: 'busy' } });
   });
 
   test('a retry goes on from the checkpoint where there is one, else sends the newest message again', () => {

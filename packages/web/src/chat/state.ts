@@ -45,7 +45,7 @@ export interface ActiveRun {
 }
 
 export interface EndedRun {
-  readonly how: 'success' | 'failed' | 'stopped' | 'stop-slow' | 'timeout' | 'lost';
+  readonly how: 'success' | 'failed' | 'refused' | 'stopped' | 'stop-slow' | 'timeout' | 'lost';
   readonly trouble: Trouble | null;
 }
 
@@ -78,7 +78,13 @@ export type ChatEvent =
   | { readonly kind: 'stopping' }
   | { readonly kind: 'stop-failed'; readonly trouble: Trouble }
   /** The server did not take what was submitted. */
-  | { readonly kind: 'refused'; readonly messageId: string; readonly trouble: Trouble }
+  | {
+      readonly kind: 'refused';
+      readonly messageId: string;
+      readonly trouble: Trouble;
+      /** What was asked before, and is asked still. */
+      readonly interrupts: readonly Interrupt[];
+    }
   | { readonly kind: 'ended'; readonly ended: EndedRun }
   /** The turn of this message is about to be answered anew: it and what came after it are no longer so. */
   | { readonly kind: 'rewound'; readonly messageId: string }
@@ -171,7 +177,8 @@ export function reduceChat(state: ChatState, event: ChatEvent): ChatState {
       return {
         ...state,
         run: null,
-        ended: { how: 'failed', trouble: event.trouble },
+        ended: { how: 'refused', trouble: event.trouble },
+        interrupts: event.interrupts,
         newer: state.newer.filter((entry) => entry.id !== event.messageId),
       };
     case 'rewound': {
