@@ -24,23 +24,31 @@ describe('circuit breaker', () => {
   test('failures in a row open it; after the pause one probe decides', verifies('MW-8c'), () => {
     const { clock, pass } = moving();
     const circuit = new CircuitBreaker(SETTINGS, clock);
-    for (const end of ['failure', 'failure', 'success', 'failure', 'failure', 'neutral', 'failure'] as const) {
-      expect(circuit.enter()).toBe(true);
-      circuit.ended(end);
-    }
-    expect(circuit.enter()).toBe(false);
+    const enter = () => {
+      const entered = circuit.enter();
+      if (entered === null) throw new Error('refused');
+      return entered;
+    };
+    const early = [enter(), enter(), enter()] as const;
+    for (const end of ['failure', 'failure', 'success', 'failure', 'failure', 'neutral', 'failure'] as const)
+      circuit.ended(enter(), end);
+    expect(circuit.enter()).toBeNull();
     expect(circuit.remainingMs()).toBe(1_000);
     pass(1_000);
-    expect([circuit.enter(), circuit.enter()]).toEqual([true, false]);
+    const first = enter();
+    expect(circuit.enter()).toBeNull();
+    // Calls from before it opened end now: there is still one probe, and it alone decides.
+    for (const [at, end] of (['neutral', 'success', 'failure'] as const).entries()) {
+      circuit.ended(early[at] ?? first, end);
+      expect(circuit.enter()).toBeNull();
+    }
     // One that says nothing gives the probe back.
-    circuit.ended('neutral');
-    expect(circuit.enter()).toBe(true);
-    circuit.ended('failure');
-    expect(circuit.enter()).toBe(false);
+    circuit.ended(first, 'neutral');
+    circuit.ended(enter(), 'failure');
+    expect(circuit.enter()).toBeNull();
     pass(1_000);
-    expect(circuit.enter()).toBe(true);
-    circuit.ended('success');
-    expect([circuit.enter(), circuit.enter()]).toEqual([true, true]);
+    circuit.ended(enter(), 'success');
+    expect([circuit.enter(), circuit.enter()]).toEqual([{ probe: false }, { probe: false }]);
   });
 
   const provider = (error: unknown) => Object.assign(new Error(String(error)), { status: error });

@@ -12,6 +12,11 @@ export const DEFAULT_CIRCUIT_BREAKER: CircuitBreakerSettings = { failureThreshol
 /** How a call ended, as far as the circuit cares. `neutral`: it says nothing of the provider's health. */
 export type CallEnd = 'success' | 'failure' | 'neutral';
 
+/** A call that may start. */
+export interface Pass {
+  readonly probe: boolean;
+}
+
 /**
  * Keeps calls away from a provider that is down (MW-8c). Per model:
  *
@@ -32,12 +37,12 @@ export class CircuitBreaker {
     this.#clock = clock;
   }
 
-  /** May a call start now? A yes must be followed by one `ended`. */
-  enter(): boolean {
-    if (this.#openedAt === null) return true;
-    if (this.#probing || this.remainingMs() > 0) return false;
+  /** May a call start now? null = no. A yes must be followed by one `ended` with what it gave. */
+  enter(): Pass | null {
+    if (this.#openedAt === null) return { probe: false };
+    if (this.#probing || this.remainingMs() > 0) return null;
     this.#probing = true;
-    return true;
+    return { probe: true };
   }
 
   /** Milliseconds until a probe may start; 0 = now. */
@@ -46,9 +51,10 @@ export class CircuitBreaker {
     return Math.max(0, this.#openedAt + this.#settings.recoveryTimeoutMs - this.#clock.monotonic());
   }
 
-  ended(how: CallEnd): void {
-    const probe = this.#probing;
-    this.#probing = false;
+  ended({ probe }: Pass, how: CallEnd): void {
+    // A call from before the circuit opened decides nothing any more: the probe does, and it is the only one.
+    if (!probe && this.#openedAt !== null) return;
+    if (probe) this.#probing = false;
     if (how === 'success') {
       this.#failures = 0;
       this.#openedAt = null;

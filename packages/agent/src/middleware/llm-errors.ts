@@ -65,7 +65,8 @@ export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Sur
       const circuit = circuitOf(modelName(request.model));
       let wait = 0;
       for (let attempt = 1; ; attempt++) {
-        if (!circuit.enter()) {
+        const pass = circuit.enter();
+        if (pass === null) {
           const open = openCircuit(circuit.remainingMs());
           run.fail(textFor(open));
           return fallback(open, new ReindeerError('over_capacity', 'The circuit is open.'));
@@ -80,7 +81,7 @@ export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Sur
           const failure = readFailure(error, clock.now());
           end = COUNTED.has(failure.kind) ? 'failure' : 'neutral';
           // Before the wait: others must learn of it now.
-          if (end === 'failure') circuit.ended(end);
+          if (end === 'failure') circuit.ended(pass, end);
           const most = attemptsFor(failure, settings);
           wait = nextWait(failure, wait, settings, random.next());
           const last = !failure.retryable || attempt >= most || wait > settings.retryAfterLimitMs;
@@ -100,7 +101,7 @@ export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Sur
           await clock.sleep(wait, signal);
         } finally {
           // Once per call, also when it was stopped or asks a person: nobody holds the probe for ever.
-          if (end !== 'failure') circuit.ended(end);
+          if (end !== 'failure') circuit.ended(pass, end);
         }
       }
     },
