@@ -13,7 +13,7 @@ test('a thread costs what its models do; what a cache gave has its own price', v
         pricing: { currency: 'EUR', input_per_million: 10, output_per_million: 30, input_cache_hit_per_million: 1 },
       },
       { name: 'small', pricing: { input_per_million: 1, output_per_million: 2 } },
-      { name: 'free', pricing: { input_per_million: 'nothing' } },
+      { name: 'free', pricing: { input_per_million: 1 } },
     ] as never,
   });
   const share = { inputTokens: 1_000_000, outputTokens: 100_000, calls: 1 };

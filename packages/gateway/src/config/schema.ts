@@ -31,6 +31,8 @@ const characters = count('characters; 0 = no limit, else 100 or more', 0, 10_000
   'must be 0 (no limit) or 100 or more: characters',
 );
 
+const price = z.number({ error: 'must be a number: the price of a million tokens' }).min(0, 'must not be negative');
+
 /** The version of the file that this program knows: the reference's. */
 export const CONFIG_VERSION = 34;
 
@@ -52,6 +54,12 @@ export const modelSchema = section({
   supports_reasoning_effort: yes.nullish(),
   supports_vision: yes.nullish(),
   context_window: count('tokens', 1, 100_000_000).nullish(),
+  pricing: section({
+    currency: text.nullish(),
+    input_per_million: price.nullish(),
+    output_per_million: price.nullish(),
+    input_cache_hit_per_million: price.nullish(),
+  }).nullish(),
   stream_usage: yes.nullish(),
   stream_chunk_timeout: seconds(0, 86_400).nullish(),
 });
