@@ -51,10 +51,14 @@ export function skillPolicyMiddleware(): Middleware {
 }
 
 /** null = no restriction. A skill that was called decides alone; otherwise what was read counts, and one that says nothing restricts nothing. */
-export function allowedTools(state: State, scope: Pick<AttemptScope, 'skills'>): ReadonlySet<string> | null {
+export function allowedTools(
+  state: State,
+  scope: Pick<AttemptScope, 'skills' | 'delegated'>,
+): ReadonlySet<string> | null {
   const { skills } = scope;
   const read = readSkillPaths(state);
-  const command = skillCommand(state);
+  // What a model wrote to a sub-agent calls nothing in a person's name.
+  const command = scope.delegated ? null : skillCommand(state);
   if (skills === null) {
     // Whether a skill restricts cannot be told now; one that is active might.
     return read.length > 0 || command !== null ? new Set(ALWAYS) : null;

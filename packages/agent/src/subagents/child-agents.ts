@@ -10,6 +10,7 @@ import { threadChannels } from '../loop/thread-channels.ts';
 import { type DeferredTools, TOOL_SEARCH } from '../mcp/deferred.ts';
 import type { LlmCallSettings } from '../middleware/llm-errors.ts';
 import { checkOrder } from '../middleware/order.ts';
+import { skillPolicyMiddleware } from '../skills/policy.ts';
 import { approvalGuard } from './approval-guard.ts';
 import { subagentBudget } from './budget.ts';
 import type { SubagentType } from './settings.ts';
@@ -66,6 +67,7 @@ export function childAgent(type: SubagentType, parts: ChildAgentParts): ChildAge
   const middleware: Middleware[] = [
     ...guards.first,
     ...(parts.agentTools === undefined ? [] : [parts.agentTools]),
+    skillPolicyMiddleware(),
     ...guards.context,
     ...guards.calls,
     approvalGuard(parts.approvals),

@@ -148,7 +148,7 @@ export class ChildScope extends AttemptScope {
       model,
       `${parent.owner}/${name}`,
       parent.contextWindow,
-      undefined,
+      parent.skills,
       undefined,
       parent.agent,
       parent.access,
