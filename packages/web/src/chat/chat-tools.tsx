@@ -4,7 +4,7 @@ import { FilesPanel } from '../files/files-panel.tsx';
 import { Dialog } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
-import { whole } from '../words/words.ts';
+import { moneyText, whole } from '../words/words.ts';
 import type { ChatController } from './controller.ts';
 import { readUsage, type Usage } from './usage.ts';
 
@@ -86,7 +86,10 @@ function UsageButton({
           </p>
           <Shares
             title={say('usage.models')}
-            shares={usage.models.map(({ name, tokens }) => ({ label: name, tokens }))}
+            shares={usage.models.map(({ name, tokens, cost }) => ({
+              label: cost === null ? name : `${name} · ${moneyText(cost.amount, cost.currency, language)}`,
+              tokens,
+            }))}
           />
           <Shares
             title={say('usage.callers')}

@@ -44,10 +44,11 @@ test('changed files without a diff say why', () => {
 
 test('usage is read with care', () => {
   expect(readUsage(null).total).toBe(0);
-  expect(readUsage({ total_tokens: 9, by_model: { a: { tokens: 2 }, b: { tokens: 7 }, c: 5 } }).models).toEqual([
-    { name: 'b', tokens: 7 },
-    { name: 'a', tokens: 2 },
-    { name: 'c', tokens: 0 },
+  const models = { a: { tokens: 2, cost: { amount: 0.5, currency: 'EUR' } }, b: { tokens: 7, cost: {} }, c: 5 };
+  expect(readUsage({ total_tokens: 9, by_model: models }).models).toEqual([
+    { name: 'b', tokens: 7, cost: null },
+    { name: 'a', tokens: 2, cost: { amount: 0.5, currency: 'EUR' } },
+    { name: 'c', tokens: 0, cost: null },
   ]);
 });
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { chooseLanguage, english, isWordKey, sizeText, speak, timeLeft } from './words.ts';
+import { chooseLanguage, english, isWordKey, moneyText, sizeText, speak, timeLeft } from './words.ts';
 
 const names = (text: string) => [...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1]).sort();
 
@@ -33,6 +33,12 @@ test('the language is the one that was chosen, else the first preference that we
   expect(chooseLanguage('zh', ['en'])).toBe('zh');
   expect(chooseLanguage(null, ['de-DE', 'zh-CN', 'en'])).toBe('zh');
   expect(chooseLanguage('xx', ['fr'])).toBe('en');
+});
+
+test('money is written as its currency is, also a currency that is none', () => {
+  expect(moneyText(12.5, 'USD', 'en')).toBe('$12.50');
+  expect(moneyText(0.000123, 'USD', 'en')).toBe('$0.000123');
+  expect(moneyText(3, 'deer coins', 'en')).toBe('3.00 deer coins');
 });
 
 test('sizes are short', () => {

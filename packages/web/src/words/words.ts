@@ -75,3 +75,14 @@ export function timeText(at: number | null, language: Language): string {
     timeStyle: 'short',
   }).format(at);
 }
+
+/** An amount of money, small ones with all their places; a currency that nobody knows is written behind it. */
+export function moneyText(amount: number, currency: string, language: Language): string {
+  const locale = language === 'zh' ? 'zh-CN' : 'en';
+  const places = { minimumFractionDigits: 2, maximumFractionDigits: amount < 1 ? 6 : 2 };
+  try {
+    return new Intl.NumberFormat(locale, { style: 'currency', currency, ...places }).format(amount);
+  } catch {
+    return `${new Intl.NumberFormat(locale, places).format(amount)} ${currency}`.trim();
+  }
+}
