@@ -127,7 +127,7 @@ describe('skills and MCP servers in a running server', () => {
         await ask(
           `call:read_file ${JSON.stringify({ description: 'read', path: '/mnt/skills/public/greeting/SKILL.md' })}`,
         ),
-      ).toMatch(/Error: .*no such file/);
+      ).toMatch(/Error: .*switched off/);
       expect(await ask('/greeting x')).toMatch(/switched off/);
       expect(JSON.parse(await readFile(join(project.folder, 'extensions_config.json'), 'utf8'))).toMatchObject({
         skills: { greeting: { enabled: false } },
