@@ -52,6 +52,9 @@ export const AUTHORITY_TAGS: readonly string[] = [
   'delegations',
   'skills_read',
   'bootstrap',
+  'acceptance_criteria',
+  'judged_task',
+  'judged_result',
 ];
 
 /** Elements that stand inside of a block of the list and mean nothing without it; as tags of their own they are ordinary data. */
