@@ -381,6 +381,10 @@ describe('messages of a thread', () => {
       history_seed_mode: 'seeded',
     });
     expect((await messagesOf(String(old.thread_id))).map(({ content }) => content)).toEqual(['one', 'Answer to: one']);
+    // The title is asked for, not the parent's: where chats are listed, and in the state that its runs go on from.
+    const { values } = await get<{ values: Row }>(`/threads/${String(old.thread_id)}/state`);
+    expect(values.title).toBe('Older');
+    expect(await get<Row>(`/threads/${String(old.thread_id)}`)).toMatchObject({ values: { title: 'Older' } });
     const fresh = await branch(last?.id);
     expect(fresh.workspace_clone_mode).toBe('current_thread_best_effort');
     const file = (of: unknown) => fetch(`${base}/threads/${String(of)}/artifacts/mnt/user-data/outputs/report.md`);
@@ -388,6 +392,8 @@ describe('messages of a thread', () => {
     expect((await file(old.thread_id)).status).toBe(404);
     // It goes on by itself, and the source stays.
     expect((await say(String(old.thread_id), 'three')).status).toBe('success');
+    const { data: rows } = await get<{ data: Row[] }>(`/threads/${String(old.thread_id)}/messages/page`);
+    expect(rows.map(({ inherited }) => inherited)).toEqual([true, true, false, false]);
     expect((await messagesOf(thread)).at(-1)?.id).toBe(last?.id);
     const page = await get<{ data: Row[] }>(`/threads/${String(fresh.thread_id)}/messages/page`);
     expect(page.data.length).toBeGreaterThanOrEqual(4);

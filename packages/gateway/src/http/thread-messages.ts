@@ -21,7 +21,10 @@ export function messageRoutes(api: Api, parts: HttpParts): void {
       summary: 'One page of messages, oldest first within the page; `before_seq` turns to the page before.',
       params: threadParams,
       query: z.strictObject({ limit: wholeNumber(1, 200, 50), before_seq: z.coerce.number().int().min(0).optional() }),
-      answers: { 200: '{data, has_more, next_before_seq}', 404: 'No such thread.' },
+      answers: {
+        200: '{data, has_more, next_before_seq}; a message is `inherited` when its run is not one of this thread, as in a branch.',
+        404: 'No such thread.',
+      },
     },
     async ({ c, params, query }) => {
       const { rows, hasMore, nextBefore } = await messagePage(parts, {

@@ -60,7 +60,8 @@ export interface MessagePage {
 
 /**
  * One page of what the user sees: oldest first, full unless there is nothing more, without runs that were replaced, with feedback
- * (API-09). What is left out is skipped while reading, so that a page is never short because of it.
+ * (API-09). `inherited`: the message came with the branch or was written into the state, so no run of this thread can be asked about it.
+ * What is left out is skipped while reading, so that a page is never short because of it.
  */
 export async function messagePage(
   parts: Pick<HttpParts, 'runs' | 'threads' | 'feedback'>,
@@ -70,6 +71,14 @@ export async function messagePage(
   const [runs, feedback] = await Promise.all([runsOf(parts, input), parts.feedback.list({ threadId, runId: null })]);
   if (runs === null) throw notFound('thread', threadId);
   const hidden = supersededRuns(runs);
+  const own = new Set(runs.map((run) => run.runId));
+  const isOwn = async (runId: string | null): Promise<boolean> => {
+    if (runId === null || own.has(runId)) return runId !== null;
+    // Only a thread of very many runs has some that are not in the list.
+    if (runs.length < RUNS || (await parts.runs.get({ threadId, userId, runId })) === null) return false;
+    own.add(runId);
+    return true;
+  };
   const isReplaced = supersededFacts(runs);
   const mine = new Map(feedback.filter((one) => one.userId === userId).map((one) => [one.runId, one]));
   const delegated = new Map<string, JsonObject>();
@@ -95,7 +104,8 @@ export async function messagePage(
       if (view === null) continue;
       const attribution = attributionOf(view.content as JsonObject, fact.runId, delegated);
       const metadata = attribution === null ? view.metadata : { token_usage_attribution: attribution };
-      views.push({ seq: fact.seq, view: { ...view, ...(metadata === undefined ? {} : { metadata }) } });
+      const inherited = !(await isOwn(fact.runId));
+      views.push({ seq: fact.seq, view: { ...view, inherited, ...(metadata === undefined ? {} : { metadata }) } });
     }
     const taken = views.slice(-(limit - rows.length));
     rows.unshift(...taken.map(({ view }) => view));

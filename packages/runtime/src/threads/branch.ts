@@ -1,4 +1,4 @@
-import type { Json, NewFact, ThreadService } from '@reindeer/protocol';
+import type { Fence, Json, NewFact, ThreadService } from '@reindeer/protocol';
 import { newId } from '@reindeer/protocol';
 import type { RunParts } from '../runs/ports.ts';
 import type { Reservations } from '../runs/reservation.ts';
@@ -8,12 +8,15 @@ type Input = Parameters<ThreadService['branch']>[0];
 /**
  * Makes a thread that goes on from a checkpoint of another. Both are held meanwhile: no run of the source moves its files or states, and
  * nobody finds the new thread before it is whole. What it shows of the past stands in its own log.
+ *
+ * @param retitle writes a title into the state of the new thread, which is its parent's until then
  */
 export async function branchThread(
   parts: RunParts,
   reservations: Reservations,
   assistantId: string,
   input: Input,
+  retitle: (at: { readonly threadId: string; readonly title: string; readonly fence: Fence }) => Promise<unknown>,
 ): ReturnType<ThreadService['branch']> {
   const { stores, surroundings } = parts;
   const { clock, random } = surroundings;
@@ -33,6 +36,7 @@ export async function branchThread(
         { key: `seeded:${index}:${hash}`, body: { kind: 'message', ns: '', message: { $m: hash } } },
       ]);
       if (facts.length > 0) await stores.log.append({ fence, threadId: toThreadId, facts, now: clock.now() });
+      if (input.title !== undefined) await retitle({ threadId: toThreadId, title: input.title, fence });
       await input.copyFiles(toThreadId);
       return facts.length;
     });

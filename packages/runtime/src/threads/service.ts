@@ -97,7 +97,11 @@ export class LocalThreadService implements ThreadService {
   }
 
   branch(input: Parameters<ThreadService['branch']>[0]): ReturnType<ThreadService['branch']> {
-    return branchThread(this.#parts, this.#reservations, this.#anyAssistant(), input);
+    const { userId } = input;
+    return branchThread(this.#parts, this.#reservations, this.#anyAssistant(), input, ({ threadId, title, fence }) =>
+      // A graph without titles has none in its state: then that of the row is all there is.
+      this.#write({ threadId, userId, values: { title }, checkpointId: null, asNode: null, fence }),
+    );
   }
 
   async state(input: {

@@ -23,7 +23,7 @@ interface AgentBarProps {
 /** What can be done with an answer: copy, rate, answer again, branch; and what its run changed. */
 export function AgentBar({ text, messageId, newest, busy }: AgentBarProps) {
   const { say, go, announce } = usePage();
-  const { api, rest, controller, facts } = useChat();
+  const { rest, controller, facts } = useChat();
   const [known, setKnown] = useState<MessageFacts | null>(null);
   const bar = useRef<HTMLDivElement>(null);
   const seen = useSeen(bar);
@@ -58,8 +58,6 @@ export function AgentBar({ text, messageId, newest, busy }: AgentBarProps) {
       }).slice(0, 256);
       const answer = await rest.send('POST', `${path}/branches`, { message_id: messageId, title });
       const threadId = textOr(isDictionary(answer) ? answer.thread_id : null, '');
-      // The state that it goes on from has the title of its parent.
-      if (threadId !== '') await api.renameThread(threadId, title);
       announce(say('turn.branched'));
       if (threadId !== '') go({ at: 'chat', threadId });
     });

@@ -15,14 +15,11 @@ export interface MessageFacts {
 export class TurnFacts {
   readonly #rest: Rest;
   readonly #page: string;
-  readonly #runs: string;
   #known: Promise<ReadonlyMap<string, MessageFacts>> | null = null;
 
   constructor(rest: Rest, threadId: string) {
     this.#rest = rest;
-    const thread = `/threads/${encodeURIComponent(threadId)}`;
-    this.#page = `${thread}/messages/page?limit=200`;
-    this.#runs = `${thread}/runs?limit=1000&select=run_id`;
+    this.#page = `/threads/${encodeURIComponent(threadId)}/messages/page?limit=200`;
   }
 
   /** null = the log does not know the message (yet). */
@@ -40,9 +37,7 @@ export class TurnFacts {
 
   #read(): Promise<ReadonlyMap<string, MessageFacts>> {
     if (this.#known !== null) return this.#known;
-    const reading = Promise.all([this.#rest.get(this.#page), this.#rest.get(this.#runs)]).then(([page, runs]) =>
-      readFacts(page, runs),
-    );
+    const reading = this.#rest.get(this.#page).then(readFacts);
     this.#known = reading;
     reading.catch(() => {
       if (this.#known === reading) this.#known = null;
@@ -52,15 +47,15 @@ export class TurnFacts {
 }
 
 /** In a branch the messages name runs of the chat that it came from: of these nothing can be asked here. */
-export function readFacts(page: unknown, runs: unknown): ReadonlyMap<string, MessageFacts> {
-  const own = new Set(listOf(runs).map((run) => (isDictionary(run) ? run.run_id : null)));
+export function readFacts(page: unknown): ReadonlyMap<string, MessageFacts> {
   const facts = new Map<string, MessageFacts>();
   for (const row of listOf(isDictionary(page) ? page.data : null)) {
     if (!isDictionary(row) || !isDictionary(row.content)) continue;
     const id = textOr(row.content.id, '');
     const runId = textOr(row.run_id, '');
     const rating = isDictionary(row.feedback) ? row.feedback.rating : null;
-    if (id !== '' && own.has(runId)) facts.set(id, { runId, rating: rating === 1 || rating === -1 ? rating : null });
+    if (id !== '' && runId !== '' && row.inherited !== true)
+      facts.set(id, { runId, rating: rating === 1 || rating === -1 ? rating : null });
   }
   return facts;
 }
