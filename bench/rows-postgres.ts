@@ -1,5 +1,6 @@
 import { openPostgres, type PostgresStores } from '@reindeer/database';
 import type { Admission, LeaseHolder, RunRequest } from '@reindeer/protocol';
+import { EMPTY_REQUEST } from '@reindeer/protocol';
 import { systemSurroundings } from '@reindeer/runtime';
 import { postgresMissing, throwawayPostgres } from '@reindeer/testkit';
 import pg from 'pg';
@@ -10,15 +11,11 @@ const ROUND = 1_600;
 const LEASES = 500;
 
 const REQUEST: RunRequest = {
+  ...EMPTY_REQUEST,
   input: { messages: [{ type: 'human', content: 'Summarise the attached report in five sentences, please.' }] },
-  command: null,
   config: { recursion_limit: 100 },
   context: { model_name: 'default' },
   streamModes: ['values', 'messages-tuple'],
-  streamSubgraphs: false,
-  checkpointId: null,
-  interruptBefore: [],
-  interruptAfter: [],
 };
 
 /** Work per second of `CLIENTS` callers, each of which waits for its answer. */

@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { serve } from '@hono/node-server';
 import type { AttemptContext, GraphFactory, Run, RunRequest, WireMessage } from '@reindeer/protocol';
-import { NO_USAGE } from '@reindeer/protocol';
+import { EMPTY_REQUEST, NO_USAGE } from '@reindeer/protocol';
 import { Hono } from 'hono';
 import { streamSSE } from 'hono/streaming';
 
@@ -74,6 +74,7 @@ function bareRun(threadId: string, input: RunRequest['input']): Run {
     assistantId: 'lead_agent',
     kind: 'run',
     status: 'running',
+    queued: false,
     owner: null,
     attempt: 1,
     acknowledged: false,
@@ -83,15 +84,9 @@ function bareRun(threadId: string, input: RunRequest['input']): Run {
     idempotencyKey: null,
     payloadHash: '',
     request: {
+      ...EMPTY_REQUEST,
       input,
-      command: null,
-      config: {},
-      context: {},
       streamModes: ['messages-tuple', 'values'],
-      streamSubgraphs: false,
-      checkpointId: null,
-      interruptBefore: [],
-      interruptAfter: [],
     },
     metadata: {},
     cancelAction: null,

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createLeadAgent, createModelRegistry, defineTool } from '@reindeer/agent';
 import { openSqlite, type SqliteStores } from '@reindeer/database';
-import { type GraphFactory, NO_LOG, type RunRequest } from '@reindeer/protocol';
+import { EMPTY_REQUEST, type GraphFactory, NO_LOG, type RunRequest } from '@reindeer/protocol';
 import { createRuntime, type Runtime, systemSurroundings } from '@reindeer/runtime';
 import { createSandboxProvider } from '@reindeer/sandbox';
 import { z } from 'zod';
@@ -56,15 +56,10 @@ export async function openProduct(model: StepModel): Promise<Product> {
 }
 
 export const requestOf = (content: unknown): RunRequest => ({
+  ...EMPTY_REQUEST,
   input: { messages: [{ role: 'user', content }] } as RunRequest['input'],
-  command: null,
   config: { recursion_limit: 1000 },
-  context: {},
   streamModes: ['values'],
-  streamSubgraphs: false,
-  checkpointId: null,
-  interruptBefore: [],
-  interruptAfter: [],
 });
 
 /** Runs one turn to its end. @throws when it does not succeed */

@@ -1,8 +1,7 @@
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { threadUsage } from './http/thread-reading.ts';
 import { pricesOf } from './prices.ts';
-import { makeRun } from './testing/http-fixture.ts';
 
 test('a thread costs what its models do; what a cache gave has its own price', verifies('OBS-1'), () => {
   const prices = pricesOf({

@@ -51,6 +51,19 @@ export interface RunRequest {
   readonly interruptAfter: readonly string[] | '*';
 }
 
+/** Asks for nothing: what a request leaves unsaid. */
+export const EMPTY_REQUEST: RunRequest = {
+  input: null,
+  command: null,
+  config: {},
+  context: {},
+  streamModes: [],
+  streamSubgraphs: false,
+  checkpointId: null,
+  interruptBefore: [],
+  interruptAfter: [],
+};
+
 export interface TokenUsage {
   readonly inputTokens: number;
   readonly outputTokens: number;

@@ -29,6 +29,7 @@ export { waitUntil } from './parts/processes.ts';
 export * from './parts/redis.ts';
 export * from './probe.ts';
 export * from './random.ts';
+export * from './runs.ts';
 export * from './sandboxes/simulated-backend.ts';
 export * from './surroundings.ts';
 export * from './verifies.ts';

@@ -2,6 +2,7 @@ import type { BaseMessage } from '@langchain/core/messages';
 import {
   type BatchExecutor,
   type BatchUsage,
+  EMPTY_REQUEST,
   type ItemResult,
   type ItemWork,
   itemThread,
@@ -198,8 +199,8 @@ class ItemRun {
         ...this.#place,
         assistantId: ITEM_AGENT,
         request: {
+          ...EMPTY_REQUEST,
           input: prompt === null ? null : { messages: [...prefaceOf(before), { type: 'human', content: prompt }] },
-          command: null,
           config: { recursion_limit: this.#type.maxTurns * STEPS_PER_TURN + STEPS_BEYOND },
           context: {
             ...contextOf(batch.spec),
@@ -209,10 +210,6 @@ class ItemRun {
             [ITEM_OPTIONS]: options as unknown as JsonObject,
           },
           streamModes: ['updates'],
-          streamSubgraphs: false,
-          checkpointId: null,
-          interruptBefore: [],
-          interruptAfter: [],
         },
         metadata: { source: 'batch', batch_id: batch.batchId, item_key: item.key },
         multitaskStrategy: 'reject',

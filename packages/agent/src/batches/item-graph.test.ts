@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { MemorySaver } from '@langchain/langgraph';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { z } from 'zod';
 import { AgentProfiles } from '../profiles/store.ts';
 import { delegation } from '../test-support/delegation.ts';
-import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { drain } from '../test-support/run-loop.ts';
 
 let root: string;
@@ -61,8 +61,8 @@ async function item(calls: readonly string[], context: Record<string, unknown> =
     thread_id: 'thread-of-batch',
     model_name: null,
   };
-  const request = { ...testRun().request, context: { ...context, batch_item: options } as never };
-  const attempt = recordedAttempt({ run: testRun({ userId: 'batch_b', threadId: 'b-0', request }) });
+  const request = { ...makeRun().request, context: { ...context, batch_item: options } as never };
+  const attempt = recordedAttempt({ run: makeRun({ userId: 'batch_b', threadId: 'b-0', request }) });
   const graph = await items.forAttempt(attempt, new MemorySaver());
   const { messages } = await drain(graph, { messages: [new HumanMessage('go')] }, attempt);
   const [offered = []] = made.model.bound.map((tools) => (tools as { name: string }[]).map(({ name }) => name));

@@ -2,7 +2,7 @@ import { AIMessage, type BaseMessage, HumanMessage, SystemMessage, ToolMessage }
 import { tool } from '@langchain/core/tools';
 import { MemorySaver } from '@langchain/langgraph';
 import { NO_LOG } from '@reindeer/protocol';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
@@ -15,7 +15,7 @@ import { AttemptScope } from '../loop/scope.ts';
 import { threadChannels } from '../loop/thread-channels.ts';
 import { coalescingMiddleware } from '../middleware/coalescing.ts';
 import { DEFAULT_LLM_CALL, ERROR_FALLBACK, llmErrorsMiddleware } from '../middleware/llm-errors.ts';
-import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { ReplyModel } from '../test-support/reply-model.ts';
 import { drain, fixture, runLoop } from '../test-support/run-loop.ts';
@@ -460,7 +460,7 @@ describe('date and memory', () => {
   ) => {
     const { surroundings } = clockAt(date);
     const model = new FakeModel([{ text: 'ok' }]);
-    const attempt = recordedAttempt({ run: testRun({ runId: `run-${date}` }) });
+    const attempt = recordedAttempt({ run: makeRun({ runId: `run-${date}` }) });
     const clock = late ? { ...surroundings.clock, sleep: async () => undefined } : surroundings.clock;
     const { start } = fixture({
       model,

@@ -1,10 +1,10 @@
 import { AIMessage, HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { MemorySaver } from '@langchain/langgraph';
 import { ReindeerError } from '@reindeer/protocol';
-import { deferred, verifies } from '@reindeer/testkit';
+import { deferred, makeRun, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { readSuggestions, suggestQuestions } from '../lead/suggestions.ts';
-import { type RecordedAttempt, recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { type RecordedAttempt, recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { drain, fixture } from '../test-support/run-loop.ts';
 import { evaluateGoal, readEvaluation } from './evaluate.ts';
@@ -238,7 +238,7 @@ describe('goals', () => {
     for await (const { checkpoint, metadata } of saver.list({ configurable: { thread_id: 'thread-1' } }))
       if (metadata?.step === 2) old.push(checkpoint.id);
     const attempt = recordedAttempt({
-      run: testRun({ request: { ...testRun().request, checkpointId: old[0] ?? null } }),
+      run: makeRun({ request: { ...makeRun().request, checkpointId: old[0] ?? null } }),
     });
     const graph = start(saver, attempt);
     const configurable = { thread_id: 'thread-1', checkpoint_id: old[0] };

@@ -1,11 +1,11 @@
 import { AIMessage, type BaseMessage, HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { MemorySaver } from '@langchain/langgraph';
 import { type ScriptedProvider, type ScriptRequest, startScriptedProvider, type Turn } from '@reindeer/scripted';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { afterEach, describe, expect, test } from 'vitest';
 import { ERROR_FALLBACK } from '../middleware/llm-errors.ts';
 import { createModelRegistry } from '../models/registry.ts';
-import { type RecordedAttempt, recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { type RecordedAttempt, recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { drain } from '../test-support/run-loop.ts';
 import { createLeadAgent, DEFAULT_LEAD_AGENT_SETTINGS, type LeadAgentOptions } from './lead-agent.ts';
@@ -74,7 +74,7 @@ async function world(
       agent = create();
     },
     async say(text, more = {}) {
-      const attempt = more.attempt ?? recordedAttempt({ run: testRun({ runId: `run-${++runs}` }) });
+      const attempt = more.attempt ?? recordedAttempt({ run: makeRun({ runId: `run-${++runs}` }) });
       const graph = await agent.forAttempt(attempt, saver);
       const messages = more.messages ?? (text === null ? null : [new HumanMessage(text)]);
       const outcome = await drain(graph, messages === null ? null : { messages }, attempt, { recursionLimit: 400 });
@@ -145,7 +145,7 @@ describe('histories that poisoned other systems', () => {
       });
     const before = points.find(({ texts }) => texts.at(-1) === 'h2');
     version = 2;
-    const attempt = recordedAttempt({ run: testRun({ runId: 'again' }) });
+    const attempt = recordedAttempt({ run: makeRun({ runId: 'again' }) });
     const surroundings = testSurroundings('again');
     const agent = createLeadAgent({
       models: createModelRegistry({

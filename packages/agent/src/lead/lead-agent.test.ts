@@ -2,12 +2,12 @@ import { HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { MemorySaver } from '@langchain/langgraph';
 import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { expect, test, vi } from 'vitest';
 import { z } from 'zod';
 import { defineMiddleware } from '../loop/middleware.ts';
 import { createModelRegistry } from '../models/registry.ts';
-import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { drain, type Outcome } from '../test-support/run-loop.ts';
@@ -41,11 +41,11 @@ async function run(
   const sandboxes = options.sandboxes ?? new MemorySandboxes({ exec: () => exited('hello\n') });
   const agent = createLeadAgent({ models: registry(model), sandboxes, surroundings, ...options.more });
   const request = {
-    ...testRun().request,
+    ...makeRun().request,
     context: (options.context ?? {}) as never,
     config: { configurable: (options.configurable ?? {}) as never },
   };
-  const attempt = recordedAttempt({ run: testRun({ request }) });
+  const attempt = recordedAttempt({ run: makeRun({ request }) });
   const graph = await agent.forAttempt(attempt, new MemorySaver());
   const message = new HumanMessage({
     content: text,

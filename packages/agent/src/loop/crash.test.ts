@@ -2,9 +2,10 @@ import { HumanMessage, type ToolMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { Command, interrupt, MemorySaver } from '@langchain/langgraph';
 import { ReindeerError } from '@reindeer/protocol';
+import { makeRun } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { type RecordedAttempt, recordedAttempt, testRun } from '../test-support/fake-attempt.ts';
+import { type RecordedAttempt, recordedAttempt } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { drain, fixture } from '../test-support/run-loop.ts';
 
@@ -242,10 +243,10 @@ test('an answer lets the tool begin again that asked, and no other that a crash 
   crash = false;
 
   // That run ended with its process (policy `error`); the answer comes in a run of its own, whose process dies as well.
-  const second = recordedAttempt({ rows, run: testRun({ runId: 'run-2' }) });
+  const second = recordedAttempt({ rows, run: makeRun({ runId: 'run-2' }) });
   void drain(start(saver, second), new Command({ resume: 'dies' }), second).catch(() => {});
   await hanging.promise;
-  const third = recordedAttempt({ rows, run: testRun({ runId: 'run-3' }) });
+  const third = recordedAttempt({ rows, run: makeRun({ runId: 'run-3' }) });
   const { messages } = await drain(start(saver, third), new Command({ resume: 'yes' }), third);
   expect(starts).toEqual(['pays', 'asks: dies']);
   expect(messages.slice(2).map((message) => message.text)).toEqual([
@@ -275,7 +276,7 @@ test('a question that a crash interrupted is asked again', async () => {
   const second = recordedAttempt({ rows, attempt: 2 });
   const again = await drain(start(saver, second), null, second);
   expect(again.interrupts.map((item) => item.value)).toEqual(['sure?']);
-  const third = recordedAttempt({ rows, run: testRun({ runId: 'run-2' }) });
+  const third = recordedAttempt({ rows, run: makeRun({ runId: 'run-2' }) });
   const { messages } = await drain(start(saver, third), new Command({ resume: 'yes' }), third);
   expect(answers).toEqual(['yes']);
   expect(messages.at(-1)?.text).toBe('end');

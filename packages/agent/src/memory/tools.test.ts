@@ -2,11 +2,11 @@ import { HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { MemorySaver } from '@langchain/langgraph';
 import type { MemoryChange, MemoryDocument, MemoryStore, StoredMemoryFact } from '@reindeer/protocol';
 import { DEMO_MODEL } from '@reindeer/scripted';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { createLeadAgent } from '../lead/lead-agent.ts';
 import { createModelRegistry } from '../models/registry.ts';
-import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel } from '../test-support/fake-model.ts';
 import { MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { drain } from '../test-support/run-loop.ts';
@@ -62,7 +62,7 @@ function scene(settings = {}) {
     const prompt = model.requests[0]?.[0]?.text ?? '';
     return { said, offered, prompt, values: said.map((text) => (text.startsWith('{') ? JSON.parse(text) : text)) };
   };
-  const facts = async () => (await memory.document({ userId: testRun().userId, agentName: null })).facts;
+  const facts = async () => (await memory.document({ userId: makeRun().userId, agentName: null })).facts;
   return { run, facts, memory, store };
 }
 

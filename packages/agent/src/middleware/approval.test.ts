@@ -1,9 +1,10 @@
 import { type AIMessage, HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { Command, MemorySaver } from '@langchain/langgraph';
+import { makeRun } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { drain, fixture } from '../test-support/run-loop.ts';
 import { approvalMiddleware } from './approval.ts';
@@ -26,9 +27,9 @@ function setUp(turns: readonly Turn[], tools: readonly string[] = ['bash'], cont
   const saver = new MemorySaver();
   let count = 0;
   const rows = recordedAttempt().rows;
-  const request = { ...testRun().request, context: context as never };
+  const request = { ...makeRun().request, context: context as never };
   const step = (input: unknown) => {
-    const attempt = recordedAttempt({ attempt: ++count, rows, run: testRun({ request }) });
+    const attempt = recordedAttempt({ attempt: ++count, rows, run: makeRun({ request }) });
     return drain(start(saver, attempt), input, attempt);
   };
   return {

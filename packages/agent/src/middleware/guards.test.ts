@@ -1,7 +1,7 @@
 import { HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { type Logger, NO_LOG } from '@reindeer/protocol';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import {
@@ -11,7 +11,7 @@ import {
   type GuardrailRequest,
 } from '../safety/guardrails.ts';
 import { auditCommand } from '../safety/shell-audit.ts';
-import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel } from '../test-support/fake-model.ts';
 import { runLoop } from '../test-support/run-loop.ts';
 import { TOOL_META } from '../tools/tool-meta.ts';
@@ -34,7 +34,7 @@ describe('guardrails', () => {
   ) => {
     const surroundings = testSurroundings();
     const clock = { ...surroundings.clock, sleep: more.sleep ?? (() => new Promise<void>(() => {})) };
-    const attempt = recordedAttempt({ run: testRun() });
+    const attempt = recordedAttempt({ run: makeRun() });
     const ran: string[] = [];
     const outcome = await runLoop({
       model: new FakeModel([

@@ -2,11 +2,11 @@ import { AIMessage, type BaseMessage, HumanMessage, ToolMessage } from '@langcha
 import { tool } from '@langchain/core/tools';
 import { MemorySaver } from '@langchain/langgraph';
 import { NO_LOG, NO_USAGE } from '@reindeer/protocol';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { canonicalise, isInOrder } from '../history/canonicalise.ts';
-import { recordedAttempt, testRun } from '../test-support/fake-attempt.ts';
+import { recordedAttempt } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { ReplyModel } from '../test-support/reply-model.ts';
 import { runLoop } from '../test-support/run-loop.ts';
@@ -225,7 +225,7 @@ describe('token budget', () => {
   const run = async (settings: Partial<TokenBudgetSettings>, total: number, earlier = 0) => {
     const model = new FakeModel([{ calls: [call('x')], usage: usage(total) }]);
     const before = { ...NO_USAGE, inputTokens: earlier, totalTokens: earlier };
-    const attempt = recordedAttempt({ run: testRun({ usage: before }) });
+    const attempt = recordedAttempt({ run: makeRun({ usage: before }) });
     let count = 0;
     const outcome = await runLoop({
       model,

@@ -5,7 +5,7 @@ import { HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { MemorySaver } from '@langchain/langgraph';
 import { ReindeerError } from '@reindeer/protocol';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { createLeadAgent, type LeadAgentOptions } from '../lead/lead-agent.ts';
@@ -13,7 +13,7 @@ import type { ModelOptions } from '../models/entry.ts';
 import { createModelRegistry } from '../models/registry.ts';
 import type { Skill } from '../skills/library.ts';
 import { delegation, task } from '../test-support/delegation.ts';
-import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { drain } from '../test-support/run-loop.ts';
@@ -105,8 +105,8 @@ async function run(
     skills: skillsOf(async () => [skill('chart'), skill('report'), skill('bootstrap')]),
     ...more,
   });
-  const request = { ...testRun().request, context: context as never };
-  const attempt = recordedAttempt({ run: testRun({ userId: 'ann', request }) });
+  const request = { ...makeRun().request, context: context as never };
+  const attempt = recordedAttempt({ run: makeRun({ userId: 'ann', request }) });
   const graph = await agent.forAttempt(attempt, new MemorySaver());
   const outcome = await drain(graph, { messages: [new HumanMessage('hi')] }, attempt);
   await attempt.effects.stopped(1_000);

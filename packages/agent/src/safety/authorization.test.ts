@@ -2,14 +2,14 @@ import { HumanMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { MemorySaver } from '@langchain/langgraph';
 import { NO_LOG } from '@reindeer/protocol';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { createLeadAgent, type LeadAgentOptions } from '../lead/lead-agent.ts';
 import { DEFAULT_SAFEGUARDS } from '../lead/safeguards.ts';
 import { createModelRegistry } from '../models/registry.ts';
 import { delegation, results, task } from '../test-support/delegation.ts';
-import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { drain } from '../test-support/run-loop.ts';
@@ -57,8 +57,8 @@ async function run(context: Record<string, unknown>, turns: readonly Turn[], mor
     settings: SETTINGS,
     ...more,
   });
-  const request = { ...testRun().request, context: context as never };
-  const attempt = recordedAttempt({ run: testRun({ userId: 'ann', request }) });
+  const request = { ...makeRun().request, context: context as never };
+  const attempt = recordedAttempt({ run: makeRun({ userId: 'ann', request }) });
   const graph = await agent.forAttempt(attempt, new MemorySaver());
   const { messages } = await drain(graph, { messages: [new HumanMessage('hi')] }, attempt);
   const offered = model.bound.map((tools) => (tools as { name: string }[]).map(({ name }) => name));

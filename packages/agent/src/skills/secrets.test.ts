@@ -5,13 +5,13 @@ import { HumanMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
 import { MemorySaver } from '@langchain/langgraph';
 import { NO_LOG } from '@reindeer/protocol';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { createLeadAgent, type LeadAgentOptions } from '../lead/lead-agent.ts';
 import { createModelRegistry } from '../models/registry.ts';
 import { delegation, task } from '../test-support/delegation.ts';
-import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { drain } from '../test-support/run-loop.ts';
@@ -96,7 +96,7 @@ async function play(
     skillSecrets: store,
     ...options.more,
   });
-  const attempt = Object.assign(recordedAttempt({ run: testRun({ userId: 'ann' }) }), {
+  const attempt = Object.assign(recordedAttempt({ run: makeRun({ userId: 'ann' }) }), {
     secrets: options.secrets ?? {},
   });
   const graph = await agent.forAttempt(attempt, new MemorySaver());

@@ -1,12 +1,12 @@
 import { MemorySaver } from '@langchain/langgraph';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { ITEM_AGENT, ITEM_OPTIONS } from '../batches/names.ts';
 import { defineMiddleware } from '../loop/middleware.ts';
 import { readServers } from '../mcp/settings.ts';
 import { mcpTool } from '../mcp/tool.ts';
 import { delegatingAttempt, delegation, results, task } from '../test-support/delegation.ts';
-import { recordedAttempt, testRun } from '../test-support/fake-attempt.ts';
+import { recordedAttempt } from '../test-support/fake-attempt.ts';
 import { drain } from '../test-support/run-loop.ts';
 
 /** Tools of one server, which note in whose name they are called. */
@@ -42,12 +42,12 @@ test(
     });
     await world.run({ attempt: delegatingAttempt() });
     const item = { subagent_type: 'general-purpose', user_id: 'default', thread_id: 'thread-1', model_name: null };
-    const run = testRun({
+    const run = makeRun({
       runId: 'run-2',
       threadId: 'item-1',
       userId: 'batch',
       assistantId: ITEM_AGENT,
-      request: { ...testRun().request, context: { is_subagent: true, [ITEM_OPTIONS]: item } },
+      request: { ...makeRun().request, context: { is_subagent: true, [ITEM_OPTIONS]: item } },
     });
     const attempt = recordedAttempt({ run });
     const graph = await world.agent.items?.forAttempt(attempt, new MemorySaver());

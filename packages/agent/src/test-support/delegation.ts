@@ -1,12 +1,12 @@
 import { type BaseMessage, HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { type BaseCheckpointSaver, MemorySaver } from '@langchain/langgraph';
 import type { Surroundings } from '@reindeer/protocol';
-import { testSurroundings } from '@reindeer/testkit';
+import { makeRun, testSurroundings } from '@reindeer/testkit';
 import { createLeadAgent, type LeadAgentOptions } from '../lead/lead-agent.ts';
 import { createModelRegistry } from '../models/registry.ts';
 import { DEFAULT_SUBAGENTS, type SubagentSettings } from '../subagents/settings.ts';
 import { type SubagentOptions, Subagents } from '../subagents/subagents.ts';
-import { type RecordedAttempt, recordedAttempt, testRun } from './fake-attempt.ts';
+import { type RecordedAttempt, recordedAttempt } from './fake-attempt.ts';
 import type { FakeModel, Turn } from './fake-model.ts';
 import { exited, MemorySandboxes } from './memory-sandbox.ts';
 import { isChild, ReplyModel } from './reply-model.ts';
@@ -89,8 +89,8 @@ export function delegatingAttempt(
   context: Record<string, unknown> = {},
   more: Parameters<typeof recordedAttempt>[0] & { readonly runId?: string } = {},
 ): RecordedAttempt {
-  const request = { ...testRun().request, context: { subagent_enabled: true, ...context } as never };
-  const run = testRun({ request, ...(more.runId === undefined ? {} : { runId: more.runId }) });
+  const request = { ...makeRun().request, context: { subagent_enabled: true, ...context } as never };
+  const run = makeRun({ request, ...(more.runId === undefined ? {} : { runId: more.runId }) });
   return recordedAttempt({ run, ...more });
 }
 

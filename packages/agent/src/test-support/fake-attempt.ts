@@ -5,7 +5,6 @@ import {
   type Json,
   NO_LOG,
   NO_PROBE,
-  NO_USAGE,
   type Packed,
   ReindeerError,
   type Run,
@@ -13,6 +12,7 @@ import {
   type ToolOutcome,
   type WireMessage,
 } from '@reindeer/protocol';
+import { makeRun } from '@reindeer/testkit';
 
 /** Ids and numbers in a fixed order; the clock moves only when somebody sleeps. */
 export function testSurroundings(prefix = 'id'): Surroundings & { readonly sleeps: number[] } {
@@ -34,49 +34,6 @@ export function testSurroundings(prefix = 'id'): Surroundings & { readonly sleep
     probe: NO_PROBE,
     logger: NO_LOG,
     sleeps,
-  };
-}
-
-export function testRun(overrides: Partial<Run> = {}): Run {
-  return {
-    runId: 'run-1',
-    threadId: 'thread-1',
-    userId: 'default',
-    assistantId: 'lead_agent',
-    kind: 'run',
-    status: 'running',
-    queued: false,
-    owner: 'test',
-    attempt: 1,
-    acknowledged: false,
-    multitaskStrategy: 'reject',
-    onDisconnect: 'continue',
-    crashPolicy: 'resume',
-    idempotencyKey: null,
-    payloadHash: '',
-    request: {
-      input: null,
-      command: null,
-      config: {},
-      context: {},
-      streamModes: ['values'],
-      streamSubgraphs: false,
-      checkpointId: null,
-      interruptBefore: [],
-      interruptAfter: [],
-    },
-    metadata: {},
-    cancelAction: null,
-    cancelRequestedAt: null,
-    checkpointBefore: null,
-    error: null,
-    stopReason: null,
-    usage: NO_USAGE,
-    createdAt: 0,
-    updatedAt: 0,
-    startedAt: 0,
-    endedAt: null,
-    ...overrides,
   };
 }
 
@@ -122,7 +79,7 @@ export function recordedAttempt(
     undelivered?: () => Promise<readonly string[]>;
   } = {},
 ): RecordedAttempt {
-  const run = options.run ?? testRun();
+  const run = options.run ?? makeRun();
   const attempt = options.attempt ?? 1;
   const rows: JournalRows = options.rows ?? new Map();
   const controller = new AbortController();

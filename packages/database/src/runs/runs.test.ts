@@ -1,5 +1,5 @@
-import { type Admission, NO_USAGE, type Run } from '@reindeer/protocol';
-import { EMPTY_REQUEST, verifies } from '@reindeer/testkit';
+import { type Admission, EMPTY_REQUEST, NO_USAGE, type Run } from '@reindeer/protocol';
+import { makeAdmission, verifies } from '@reindeer/testkit';
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { defineScript, defineStatement } from '../executor.ts';
@@ -54,26 +54,7 @@ const call = async <N extends ScriptName>(name: N, input: InputOf<N>): Promise<O
 
 const LEASE = 1000;
 const admit = (runId: string, part: Partial<Admission> = {}) =>
-  call('runs.admit', {
-    runId,
-    threadId: 'thread',
-    userId: 'user',
-    assistantId: 'agent',
-    kind: 'run',
-    multitaskStrategy: 'reject',
-    onDisconnect: 'continue',
-    crashPolicy: 'resume',
-    idempotencyKey: null,
-    payloadHash: '',
-    request: EMPTY_REQUEST,
-    metadata: {},
-    createThread: true,
-    owner: 'a',
-    token: `token-${runId}`,
-    leaseExpiresAt: LEASE,
-    now: 0,
-    ...part,
-  });
+  call('runs.admit', makeAdmission({ runId, owner: 'a', leaseExpiresAt: LEASE, now: 0, ...part }));
 const fence = { runId: 'r', token: 'token-r' };
 const renew = (token: string, expiresAt: number) =>
   call('runs.renew', { holders: [{ runId: 'r', token, expiresAt, allowInterrupted: false }] });

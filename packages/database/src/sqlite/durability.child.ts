@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Fence, NO_LOG, NO_PROBE, NO_USAGE } from '@reindeer/protocol';
+import { EMPTY_REQUEST, type Fence, NO_LOG, NO_PROBE, NO_USAGE } from '@reindeer/protocol';
 import { openSqlite } from './open.ts';
 
 /**
@@ -41,17 +41,7 @@ async function work(threadId: string): Promise<void> {
       crashPolicy: 'resume',
       idempotencyKey: null,
       payloadHash: '',
-      request: {
-        input: null,
-        command: null,
-        config: {},
-        context: {},
-        streamModes: [],
-        streamSubgraphs: false,
-        checkpointId: null,
-        interruptBefore: [],
-        interruptAfter: [],
-      },
+      request: EMPTY_REQUEST,
       metadata: {},
       createThread: true,
       owner: stores.identity.owner,

@@ -2,7 +2,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { type Admission, NO_BATCH_USAGE, NO_USAGE } from '@reindeer/protocol';
 import {
   checkpointPut,
-  EMPTY_REQUEST,
+  makeAdmission,
   memoryChange,
   memoryFact,
   newBatch,
@@ -59,26 +59,8 @@ function call<I, O>(script: Script<I, O>, input: I): Promise<O> {
   return script.run(tx, input);
 }
 
-const admission = (runId: string, part: Partial<Admission> = {}): Admission => ({
-  runId,
-  threadId: 'thread',
-  userId: 'user',
-  assistantId: 'agent',
-  kind: 'run',
-  multitaskStrategy: 'interrupt',
-  onDisconnect: 'continue',
-  crashPolicy: 'resume',
-  idempotencyKey: `key-${runId}`,
-  payloadHash: '',
-  request: EMPTY_REQUEST,
-  metadata: {},
-  createThread: true,
-  owner: 'owner',
-  token: `token-${runId}`,
-  leaseExpiresAt: 10,
-  now: 1,
-  ...part,
-});
+const admission = (runId: string, part: Partial<Admission> = {}): Admission =>
+  makeAdmission({ runId, multitaskStrategy: 'interrupt', idempotencyKey: `key-${runId}`, ...part });
 const fenceOf = (runId: string) => ({ runId, token: `token-${runId}` });
 const ended = (runId: string) =>
   ({

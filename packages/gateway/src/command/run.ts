@@ -1,4 +1,4 @@
-import { isId, type JsonObject, ReindeerError, type StreamEvent } from '@reindeer/protocol';
+import { EMPTY_REQUEST, isId, type JsonObject, ReindeerError, type StreamEvent } from '@reindeer/protocol';
 import { keptToken, startUrl } from '../access.ts';
 import type { Composed } from '../compose.ts';
 import { didYouMean } from '../nearest.ts';
@@ -79,15 +79,11 @@ async function* eventsHere(composed: Composed, command: RunCommand, signal: Abor
     userId,
     assistantId,
     request: {
+      ...EMPTY_REQUEST,
       input: inputOf(command),
-      command: null,
       config: { recursion_limit: 100 },
       context: contextOf(command),
       streamModes: command.json ? JSON_MODES : TERMINAL_MODES,
-      streamSubgraphs: false,
-      checkpointId: null,
-      interruptBefore: [],
-      interruptAfter: [],
     },
     metadata: { source: 'command-line' },
     multitaskStrategy: 'reject',

@@ -1,10 +1,10 @@
 import { connect } from 'node:net';
 import { Client } from '@langchain/langgraph-sdk';
 import { ReindeerError } from '@reindeer/protocol';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { didYouMean } from '../nearest.ts';
-import { type Fixture, makeRun, makeState, rawRequest, startFixture } from '../testing/http-fixture.ts';
+import { type Fixture, makeState, rawRequest, startFixture } from '../testing/http-fixture.ts';
 import { MAX_PROBLEMS } from './errors.ts';
 import { JSON_DEPTH_LIMIT } from './route.ts';
 

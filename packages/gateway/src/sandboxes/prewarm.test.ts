@@ -1,5 +1,6 @@
 import { openMemory } from '@reindeer/database';
 import type { Graph, GraphFactory, SandboxLifecycle } from '@reindeer/protocol';
+import { EMPTY_REQUEST } from '@reindeer/protocol';
 import { createRuntime } from '@reindeer/runtime';
 import { createLifecycleProvider, MemoryOwnershipStore, SharedLeases } from '@reindeer/sandbox';
 import { deferred, flush, gated, SimulatedEngine, testSurroundings } from '@reindeer/testkit';
@@ -130,15 +131,8 @@ describe('starting a sandbox ahead', () => {
         userId: 'u',
         assistantId: 'a',
         request: {
-          input: null,
-          command: null,
-          config: {},
-          context: {},
+          ...EMPTY_REQUEST,
           streamModes: ['values'],
-          streamSubgraphs: false,
-          interruptBefore: [],
-          interruptAfter: [],
-          checkpointId: null,
         },
         metadata: {},
         multitaskStrategy: 'reject',

@@ -8,7 +8,6 @@ import {
   type FileInfo,
   NO_LOG,
   NO_PROBE,
-  NO_USAGE,
   ReindeerError,
   type Run,
   type RunService,
@@ -20,6 +19,7 @@ import {
   type Thread,
   type ThreadService,
 } from '@reindeer/protocol';
+import { makeRun } from '@reindeer/testkit';
 import { NO_PAGE } from '../http/page.ts';
 import type { HttpParts, Intake } from '../http/parts.ts';
 import { type HttpServer, listen } from '../http/server.ts';
@@ -36,49 +36,6 @@ export const testSurroundings = (): Surroundings => ({
   probe: NO_PROBE,
   logger: NO_LOG,
 });
-
-export function makeRun(part: Partial<Run> = {}): Run {
-  return {
-    runId: 'run-1',
-    threadId: 'thread-1',
-    userId: 'default',
-    assistantId: 'lead_agent',
-    kind: 'run',
-    status: 'running',
-    queued: false,
-    owner: 'me',
-    attempt: 1,
-    acknowledged: false,
-    multitaskStrategy: 'reject',
-    onDisconnect: 'cancel',
-    crashPolicy: 'resume',
-    idempotencyKey: null,
-    payloadHash: '',
-    request: {
-      input: null,
-      command: null,
-      config: {},
-      context: {},
-      streamModes: ['values'],
-      streamSubgraphs: false,
-      checkpointId: null,
-      interruptBefore: [],
-      interruptAfter: [],
-    },
-    metadata: {},
-    cancelAction: null,
-    cancelRequestedAt: null,
-    checkpointBefore: null,
-    error: null,
-    stopReason: null,
-    usage: NO_USAGE,
-    createdAt: 1,
-    updatedAt: 2,
-    startedAt: null,
-    endedAt: null,
-    ...part,
-  };
-}
 
 export class FakeThreads implements ThreadService {
   readonly rows = new Map<string, Thread>();

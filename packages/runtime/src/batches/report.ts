@@ -8,7 +8,7 @@ import type {
   RunService,
   Surroundings,
 } from '@reindeer/protocol';
-import { ReindeerError } from '@reindeer/protocol';
+import { EMPTY_REQUEST, ReindeerError } from '@reindeer/protocol';
 import { Bell, settledWithin } from '../common/waiting.ts';
 import { type FilesOf, folderOf } from './results.ts';
 
@@ -117,6 +117,7 @@ export class BatchReporter {
         userId,
         assistantId,
         request: {
+          ...EMPTY_REQUEST,
           input: {
             messages: [
               {
@@ -126,14 +127,9 @@ export class BatchReporter {
               },
             ],
           },
-          command: null,
           config: { recursion_limit: 100 },
           context: { ...(contextOf(batch) ?? {}) },
           streamModes: ['values', 'messages-tuple', 'custom'],
-          streamSubgraphs: false,
-          checkpointId: null,
-          interruptBefore: [],
-          interruptAfter: [],
         },
         metadata: { source: 'batch', batch_id: batchId },
         multitaskStrategy: 'reject',

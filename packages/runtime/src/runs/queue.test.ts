@@ -5,6 +5,7 @@ import {
   deferred,
   faultOnce,
   flush,
+  makeAdmission,
   testSurroundings,
   VirtualClock,
   verifies,
@@ -406,33 +407,17 @@ describe('runs that wait for their turn', () => {
 /** An edit of the thread by another process. */
 function edit(w: World): Admission {
   const { clock } = w.surroundings;
-  return {
+  return makeAdmission({
     runId: 'edit',
     threadId: 'thread-1',
     userId: USER,
     assistantId: 'scripted',
     kind: 'checkpoint_write',
-    multitaskStrategy: 'reject',
-    onDisconnect: 'continue',
     crashPolicy: 'error',
-    idempotencyKey: null,
-    payloadHash: '',
-    request: {
-      input: null,
-      command: null,
-      config: {},
-      context: {},
-      streamModes: [],
-      streamSubgraphs: false,
-      checkpointId: null,
-      interruptBefore: [],
-      interruptAfter: [],
-    },
-    metadata: {},
     createThread: false,
     owner: 'peer',
     token: 'edit',
     leaseExpiresAt: clock.now() + 12_000,
     now: clock.now(),
-  };
+  });
 }

@@ -1,5 +1,5 @@
-import type { Fence, Run, RunKind, RunRequest } from '@reindeer/protocol';
-import { newId, ReindeerError } from '@reindeer/protocol';
+import type { Fence, Run, RunKind } from '@reindeer/protocol';
+import { EMPTY_REQUEST, newId, ReindeerError } from '@reindeer/protocol';
 import type { LeaseKeeper } from '../leases/keeper.ts';
 import { type Admissions, shuttingDown } from './admission.ts';
 import type { RunParts } from './ports.ts';
@@ -108,18 +108,6 @@ export class Reservations {
     }
   }
 }
-
-const EMPTY_REQUEST: RunRequest = {
-  input: null,
-  command: null,
-  config: {},
-  context: {},
-  streamModes: [],
-  streamSubgraphs: false,
-  checkpointId: null,
-  interruptBefore: [],
-  interruptAfter: [],
-};
 
 const takenOver = (cause?: unknown) =>
   new ReindeerError('conflict', 'The thread was taken over by another operation; try again.', {

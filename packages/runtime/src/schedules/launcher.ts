@@ -7,7 +7,7 @@ import type {
   ScheduleStore,
   Surroundings,
 } from '@reindeer/protocol';
-import { ReindeerError } from '@reindeer/protocol';
+import { EMPTY_REQUEST, ReindeerError } from '@reindeer/protocol';
 import type { ScheduleSettings } from './settings.ts';
 
 export interface LauncherParts {
@@ -65,16 +65,11 @@ async function admit(parts: LauncherParts, { schedule, occurrence, work }: Queue
       userId,
       assistantId: work.assistantId,
       request: {
+        ...EMPTY_REQUEST,
         input: { messages: [{ type: 'human', content: work.prompt }] },
-        command: null,
-        config: {},
         // Nobody is there to be asked.
         context: { ...work.context, non_interactive: true },
         streamModes: ['values', 'messages-tuple', 'custom'],
-        streamSubgraphs: false,
-        checkpointId: null,
-        interruptBefore: [],
-        interruptAfter: [],
       },
       metadata: { source: 'schedule', schedule_id: scheduleId, occurrence_id: occurrenceId, trigger },
       // Behind whatever the user has going on there.

@@ -14,6 +14,7 @@ import type {
   Surroundings,
   TokenRelay,
 } from '@reindeer/protocol';
+import { EMPTY_REQUEST } from '@reindeer/protocol';
 import {
   type Deferred,
   deferred,
@@ -139,18 +140,7 @@ export const human = (text: string, id?: string): Json => ({
 });
 
 export function request(part: Partial<RunRequest>): RunRequest {
-  return {
-    input: { messages: [human('hello')] },
-    command: null,
-    config: {},
-    context: {},
-    streamModes: ['values'],
-    streamSubgraphs: false,
-    checkpointId: null,
-    interruptBefore: [],
-    interruptAfter: [],
-    ...part,
-  };
+  return { ...EMPTY_REQUEST, input: { messages: [human('hello')] }, streamModes: ['values'], ...part };
 }
 
 /** A model that answers when the test says so, and gives up when its run is stopped. */

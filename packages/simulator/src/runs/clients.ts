@@ -1,5 +1,6 @@
 import type { MemoryDatabase } from '@reindeer/database';
 import type { AdmissionResult, CreateRun, MultitaskStrategy, Run } from '@reindeer/protocol';
+import { EMPTY_REQUEST } from '@reindeer/protocol';
 import type { Runtime } from '@reindeer/runtime';
 import type { SeededRandom } from '@reindeer/testkit';
 import type { Chronicle } from '../frame/chronicle.ts';
@@ -85,15 +86,8 @@ function create(
     userId: USER,
     assistantId: ASSISTANT,
     request: {
+      ...EMPTY_REQUEST,
       input: asInput(request.program),
-      command: null,
-      config: {},
-      context: {},
-      streamModes: [],
-      streamSubgraphs: false,
-      checkpointId: null,
-      interruptBefore: [],
-      interruptAfter: [],
     },
     metadata: {},
     multitaskStrategy: request.strategy,

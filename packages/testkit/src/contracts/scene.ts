@@ -1,7 +1,8 @@
-import type { Admission, Fence, NewFact, Packed, Run, RunRequest, Stores, TerminalStatus } from '@reindeer/protocol';
+import type { Admission, Fence, NewFact, Packed, Run, Stores, TerminalStatus } from '@reindeer/protocol';
 import { NO_USAGE } from '@reindeer/protocol';
 import { afterEach, expect } from 'vitest';
 import { TEST_EPOCH } from '../clock.ts';
+import { makeAdmission } from '../runs.ts';
 
 /** An open database for one test. `a` and `b` are two "processes" on it; the same handle twice where only one may be open. */
 export interface OpenedStores {
@@ -17,18 +18,6 @@ export type StoresFactory = () => Promise<OpenedStores>;
 export const LEASE = 12_000;
 export const GRACE = 3_000;
 export const T0 = TEST_EPOCH;
-
-export const EMPTY_REQUEST: RunRequest = {
-  input: null,
-  command: null,
-  config: {},
-  context: {},
-  streamModes: ['values'],
-  streamSubgraphs: false,
-  checkpointId: null,
-  interruptBefore: [],
-  interruptAfter: [],
-};
 
 /** What the suites need again and again: valid inputs with short overrides, and a picture of everything observable. */
 export class Scene {
@@ -54,26 +43,15 @@ export class Scene {
 
   admission(part: Partial<Admission> = {}): Admission {
     const now = part.now ?? T0;
-    return {
+    return makeAdmission({
       runId: this.id('run'),
-      threadId: 'thread',
-      userId: 'user',
-      assistantId: 'agent',
-      kind: 'run',
-      multitaskStrategy: 'reject',
-      onDisconnect: 'continue',
-      crashPolicy: 'resume',
-      idempotencyKey: null,
       payloadHash: 'payload',
-      request: EMPTY_REQUEST,
-      metadata: {},
-      createThread: true,
       owner: 'owner-a',
       token: this.id('token'),
       leaseExpiresAt: now + LEASE,
       now,
       ...part,
-    };
+    });
   }
 
   /** Admits and answers the run with the fence it is held under. */
