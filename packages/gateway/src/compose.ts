@@ -28,11 +28,12 @@ import type { Variables } from './config/substitute.ts';
 import type { Conversation } from './conversation.ts';
 import { batchRoutes } from './http/batches.ts';
 import type { Convert } from './http/companions.ts';
+import { cronRoutes } from './http/crons.ts';
 import { loadPage, NO_PAGE } from './http/page.ts';
 import type { HttpParts, ModelView } from './http/parts.ts';
 import type { Api } from './http/route.ts';
 import { contextOf, type RunLimits } from './http/run-request.ts';
-import { scheduleRoutes } from './http/schedules.ts';
+import { type ScheduleRouteParts, scheduleRoutes } from './http/schedules.ts';
 import { type HttpServer, listen } from './http/server.ts';
 import type { Lifecycle } from './life/lifecycle.ts';
 import { type FlushingMemory, memoryStep } from './life/memory-step.ts';
@@ -422,15 +423,18 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
                   return agents.models.map((model) => model.name);
                 },
               }),
-            (api) =>
-              scheduleRoutes(api, {
+            (api) => {
+              const parts: ScheduleRouteParts = {
                 schedules,
                 threads: runtime.threads,
                 assistants: [...agents.graphs.values()].flatMap((graph) =>
                   graph.internal === true ? [] : graph.assistantId,
                 ),
                 checkContext: (context, caller) => contextOf(context, limits, caller),
-              }),
+              };
+              scheduleRoutes(api, parts);
+              cronRoutes(api, parts);
+            },
           ],
           ...(agents.conversation === undefined ? {} : { conversation: agents.conversation }),
           get prices() {

@@ -1,6 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Client } from '@langchain/langgraph-sdk';
 import { NO_LOG } from '@reindeer/protocol';
 import { systemSurroundings } from '@reindeer/runtime';
 import { verifies } from '@reindeer/testkit';
@@ -140,4 +141,83 @@ test('bad input is refused with the field, and nothing is stored', verifies('SCH
     expect(JSON.stringify(body), JSON.stringify(part)).toMatch(message);
   }
   expect((await ask('GET', '/scheduled-tasks')).body).toHaveLength(before);
+});
+
+const input = { messages: [{ role: 'user', content: 'Say hello.\nTwice.' }] };
+
+test('client.crons of the SDK makes, finds, changes, pauses and deletes them', async () => {
+  const { crons, threads } = new Client({ apiUrl: url });
+  const made = await crons.create('lead_agent', { schedule: '0 9 * * *', timezone: 'Europe/Berlin', input });
+  const thread = await threads.create();
+  const metadata = { title: 'On its thread' };
+  const bound = await crons.createForThread(thread.thread_id, 'lead_agent', { schedule: '5 4 * * *', input, metadata });
+  expect(made).toMatchObject({ schedule: '0 9 * * *', timezone: 'Europe/Berlin', thread_id: null, enabled: true });
+  expect(made).toMatchObject({ metadata: { title: 'Say hello.' }, payload: { input }, on_run_completed: 'keep' });
+  expect(bound).toMatchObject({ thread_id: thread.thread_id, timezone: 'UTC', metadata });
+  // They are the same tasks.
+  const [id, boundId] = [made, bound].map((cron) => (cron as unknown as { cron_id: string }).cron_id);
+  expect((await ask('GET', `/scheduled-tasks/${boundId}`)).body).toMatchObject({
+    context_mode: 'reuse_thread',
+    thread_id: thread.thread_id,
+  });
+  const once = await ask(
+    'POST',
+    '/scheduled-tasks',
+    task({ schedule_type: 'once', schedule_spec: { run_at: '2099-01-01T00:00' } }),
+  );
+
+  const idsOf = async (query: Parameters<typeof crons.search>[0]) =>
+    (await crons.search(query)).map((cron) => cron.cron_id);
+  expect(await idsOf({ threadId: thread.thread_id })).toEqual([boundId]);
+  expect(await idsOf({ metadata: { title: 'Say hello.' } })).toEqual([id]);
+  expect(await idsOf({ metadata: { other: 'x' } })).toEqual([]);
+  expect(await idsOf({ limit: 1, offset: 1, sortBy: 'created_at', sortOrder: 'asc' })).toHaveLength(1);
+  expect(await idsOf({})).not.toContain(once.body.id);
+  expect(await crons.count({ threadId: thread.thread_id })).toBe(1);
+  expect(await crons.search({ threadId: thread.thread_id, select: ['cron_id'] })).toEqual([{ cron_id: boundId }]);
+
+  const changed = await crons.update(id ?? '', { schedule: '30 7 * * *', timezone: 'UTC', enabled: false });
+  expect(changed).toMatchObject({ schedule: '30 7 * * *', enabled: false, next_run_date: null, payload: { input } });
+  expect(await idsOf({ enabled: false })).toEqual([id]);
+  const again = await crons.update(id ?? '', { enabled: true });
+  expect(again.next_run_date).toMatch(/T07:30:00\.000Z$/);
+  await crons.delete(id ?? '');
+  await crons.delete(boundId ?? '');
+  await expect(crons.delete(id ?? '')).rejects.toThrow(/404.*no cron/s);
+  await expect(crons.delete(once.body.id)).rejects.toThrow(/404/);
+  expect((await ask('DELETE', `/scheduled-tasks/${once.body.id}`)).status).toBe(204);
+});
+
+test('a cron that would not be what was asked for is refused, and nothing is stored', async () => {
+  const { crons } = new Client({ apiUrl: url });
+  const before = await crons.count();
+  const cases: readonly (readonly [object, RegExp])[] = [
+    [{ schedule: '* * *' }, /five fields/],
+    [{ timezone: 'Moon' }, /IANA/],
+    [{ webhook: 'http://example.com' }, /webhook/],
+    [{ endTime: '2099-01-01' }, /end_time/],
+    [{ onRunCompleted: 'delete' }, /Threads are always kept/],
+    [{ multitaskStrategy: 'interrupt' }, /enqueue/],
+    [{ interruptBefore: ['model'] }, /interrupt_before/],
+    [{ metadata: { team: 'x' } }, /metadata.*team/],
+    [{ metadata: { title: 7 } }, /title/],
+    [{ config: { recursion_limit: 3 } }, /recursion_limit/],
+    [{ context: { modle_name: 'x' } }, /modle_name/],
+    [{ input: null }, /one message/],
+    [{ input: { messages: [...input.messages, ...input.messages] } }, /one message/],
+    [{ input: { ...input, todos: [] } }, /one message/],
+    [{ input: { messages: [{ role: 'assistant', content: 'x' }] } }, /one message/],
+  ];
+  for (const [part, message] of cases)
+    await expect(
+      crons.create('lead_agent', { schedule: '0 9 * * *', input, ...part }),
+      JSON.stringify(part),
+    ).rejects.toThrow(message);
+  await expect(crons.create('leed_agent', { schedule: '0 9 * * *', input })).rejects.toThrow(/lead_agent/);
+  await expect(crons.createForThread('none', 'lead_agent', { schedule: '0 9 * * *', input })).rejects.toThrow(/404/);
+  expect(await crons.count()).toBe(before);
+
+  const paused = await crons.create('lead_agent', { schedule: '* * * * *', input, enabled: false });
+  expect(paused).toMatchObject({ enabled: false, next_run_date: null });
+  await crons.delete((paused as unknown as { cron_id: string }).cron_id);
 });

@@ -156,7 +156,6 @@ function failed(c: RequestContext, parts: HttpParts, error: unknown): Response {
 
 /** What LangGraph's SDK can ask for and this version does not do: told apart from a misspelt address. */
 const LATER: readonly (readonly [RegExp, string])[] = [
-  [/\/crons(?:\/|$)/, 'Scheduled runs are'],
   [/^\/store(?:\/|$)/, 'The key-value store is'],
   [/^\/runs\/batch$/, 'Batches of runs are'],
   [/^\/threads\/prune$/, 'Pruning of threads is'],

@@ -65,7 +65,7 @@ export function metaRoutes(api: Api, parts: HttpParts): void {
       answers: { 200: 'Information.' },
     },
     ({ c }) =>
-      c.json({ name: 'reindeer', version: parts.version, flags: { assistants: true, crons: false, langsmith: false } }),
+      c.json({ name: 'reindeer', version: parts.version, flags: { assistants: true, crons: true, langsmith: false } }),
   );
 }
 

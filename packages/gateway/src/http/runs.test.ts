@@ -301,7 +301,6 @@ describe('bad requests', () => {
   test('what the SDK knows and this version does not do is told apart', async () => {
     for (const call of [
       client().store.getItem(['a'], 'b'),
-      client().crons.search(),
       client().runs.createBatch([]),
       client().threads.prune(['a']),
       client().assistants.create({ graphId: 'x' }),

@@ -65,21 +65,6 @@ export function scheduleRoutes(api: Api, parts: ScheduleRouteParts): void {
     if (schedule === null) throw notFound('scheduled task', taskId);
     return schedule;
   };
-  const assistantOf = (given: string | null | undefined): string => {
-    const [first = ''] = parts.assistants;
-    const assistant = given ?? first;
-    if (parts.assistants.includes(assistant)) return assistant;
-    throw new ReindeerError(
-      'validation_failed',
-      `assistant_id: there is no assistant "${assistant.slice(0, 64)}".${didYouMean(assistant, parts.assistants)} There are: ${parts.assistants.join(', ')}.`,
-      { detail: { field: 'assistant_id' } },
-    );
-  };
-  /** With the role of whoever asks: the runs are that person's. */
-  const contextOf = (c: RequestContext, given: JsonObject): JsonObject => {
-    const caller: RunCaller = { internal: c.get('internal'), role: c.get('role') };
-    return { ...parts.checkContext(given, caller), ...(caller.role === null ? {} : { [ROLE_KEY]: caller.role }) };
-  };
   const answers = { 200: 'The task.', 404: 'No such task.' };
 
   route(
@@ -112,8 +97,8 @@ export function scheduleRoutes(api: Api, parts: ScheduleRouteParts): void {
         timezone: body.timezone,
         contextMode: body.context_mode,
         threadId: body.thread_id ?? null,
-        assistantId: assistantOf(body.assistant_id),
-        context: contextOf(c, (body.context ?? {}) as JsonObject),
+        assistantId: assistantOf(parts, body.assistant_id),
+        context: runContextOf(parts, c, (body.context ?? {}) as JsonObject),
       });
       return c.json(taskView(schedule), 201);
     },
@@ -178,8 +163,8 @@ export function scheduleRoutes(api: Api, parts: ScheduleRouteParts): void {
           contextMode: body.context_mode as ScheduleContext | undefined,
           // Going over to a thread of its own each time, it has none any more.
           threadId: body.context_mode === 'fresh_thread_per_run' ? (body.thread_id ?? null) : body.thread_id,
-          assistantId: body.assistant_id === undefined ? undefined : assistantOf(body.assistant_id),
-          context: body.context === undefined ? undefined : contextOf(c, body.context as JsonObject),
+          assistantId: body.assistant_id === undefined ? undefined : assistantOf(parts, body.assistant_id),
+          context: body.context === undefined ? undefined : runContextOf(parts, c, body.context as JsonObject),
         }),
       );
       return c.json(taskView(found(edited, taskId)));
@@ -260,13 +245,30 @@ export function scheduleRoutes(api: Api, parts: ScheduleRouteParts): void {
   );
 }
 
+export function assistantOf({ assistants }: ScheduleRouteParts, given: string | null | undefined): string {
+  const [first = ''] = assistants;
+  const assistant = given ?? first;
+  if (assistants.includes(assistant)) return assistant;
+  throw new ReindeerError(
+    'validation_failed',
+    `assistant_id: there is no assistant "${assistant.slice(0, 64)}".${didYouMean(assistant, assistants)} There are: ${assistants.join(', ')}.`,
+    { detail: { field: 'assistant_id' } },
+  );
+}
+
+/** With the role of whoever asks: the runs are that person's. */
+export function runContextOf(parts: ScheduleRouteParts, c: RequestContext, given: JsonObject): JsonObject {
+  const caller: RunCaller = { internal: c.get('internal'), role: c.get('role') };
+  return { ...parts.checkContext(given, caller), ...(caller.role === null ? {} : { [ROLE_KEY]: caller.role }) };
+}
+
 const timeOf = (spec: z.infer<typeof once> | z.infer<typeof cron>): Pick<ScheduleFields, 'runAt' | 'cron'> =>
   'cron' in spec ? { cron: spec.cron } : { runAt: spec.run_at };
 
-const present = (fields: { readonly [key in keyof ScheduleFields]?: ScheduleFields[key] | undefined }) =>
+export const present = (fields: { readonly [key in keyof ScheduleFields]?: ScheduleFields[key] | undefined }) =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<ScheduleFields>;
 
-const time = (at: number | null): string | null => (at === null ? null : new Date(at).toISOString());
+export const time = (at: number | null): string | null => (at === null ? null : new Date(at).toISOString());
 
 const taskView = (schedule: Schedule) => ({
   id: schedule.scheduleId,

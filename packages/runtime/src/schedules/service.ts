@@ -39,6 +39,8 @@ export interface ScheduleFields {
   readonly threadId: string | null;
   readonly assistantId: string;
   readonly context: JsonObject;
+  /** Made without starting anything until it is resumed. Only when it is made. */
+  readonly paused?: boolean;
 }
 
 type Address = { readonly scheduleId: string; readonly userId: string };
@@ -106,7 +108,7 @@ export class LocalScheduleService {
       threadId: await this.#threadOf(userId, fields.contextMode, fields.threadId),
       assistantId: fields.assistantId,
       context: fields.context,
-      status: 'enabled',
+      status: fields.paused === true ? 'paused' : 'enabled',
       lastRunAt: null,
       lastRunId: null,
       lastThreadId: null,
