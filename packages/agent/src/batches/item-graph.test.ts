@@ -8,9 +8,12 @@ import { makeRun, verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { z } from 'zod';
 import { AgentProfiles } from '../profiles/store.ts';
+import type { Skill } from '../skills/library.ts';
 import { delegation } from '../test-support/delegation.ts';
 import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
+import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { drain } from '../test-support/run-loop.ts';
+import { sampleSkill } from '../test-support/sample-skill.ts';
 
 let root: string;
 beforeEach(async () => {
@@ -18,10 +21,15 @@ beforeEach(async () => {
 });
 afterEach(() => rm(root, { recursive: true, force: true }));
 
+const SKILL_FILE = '/mnt/skills/public/chart/SKILL.md';
 const clerk = { description: 'Looks things up', systemPrompt: 'Look.', tools: null, disallowedTools: ['crm_delete'] };
 
 /** An item of a batch whose sub-agent calls these tools one after the other. */
-async function item(calls: readonly string[], context: Record<string, unknown> = {}) {
+async function item(
+  calls: readonly string[],
+  context: Record<string, unknown> = {},
+  skills: readonly Skill[] | 'unreadable' = [],
+) {
   const ran: string[] = [];
   const mcpTool = (name: string) =>
     tool(
@@ -38,15 +46,23 @@ async function item(calls: readonly string[], context: Record<string, unknown> =
     userProfile: (userId) => join(root, `${userId}.md`),
     ...testSurroundings(),
   });
-  await profiles.create('ann', 'reader', { tool_groups: ['file:read'] });
+  if ((await profiles.get('ann', 'reader')) === null)
+    await profiles.create('ann', 'reader', { tool_groups: ['file:read'] });
   const made = delegation({
     lead: [],
     child: (messages) => {
       const name = calls[messages.filter(ToolMessage.isInstance).length];
-      return name === undefined ? { text: 'done' } : { calls: [{ name, args: { command: 'id', description: 'x' } }] };
+      return name === undefined
+        ? { text: 'done' }
+        : { calls: [{ name, args: { command: 'id', path: SKILL_FILE, description: 'x' } }] };
     },
     settings: { custom: { clerk } },
+    sandboxes: new MemorySandboxes({ exec: () => exited('hello\n') }).put(SKILL_FILE, '---\nname: chart\n---\nDraw.'),
     agent: {
+      skills: {
+        prepare: async () => (skills === 'unreadable' ? Promise.reject(new Error('no disk')) : skills),
+        list: async () => (skills === 'unreadable' ? [] : skills),
+      },
       profiles,
       mcp: { catalog: async () => ({ version: 'v1', tools: ['crm_read', 'crm_delete'].map(mcpTool) }) },
     },
@@ -85,6 +101,16 @@ test('an item may call no tool that the agent may not call which asked for the b
   expect(offered).not.toContain('bash');
   expect(results[0]).toContain('bash is not permitted for this agent');
   expect(ran).toEqual(['crm_read']);
+});
+
+test('a skill that an item has read keeps it to the tools that it names', verifies('SK-9'), async () => {
+  const calls = ['crm_read', 'read_file', 'crm_read', 'bash'];
+  const { ran, results } = await item(calls, {}, [sampleSkill('chart', { allowedTools: ['bash'] })]);
+  expect(ran).toEqual(['crm_read']);
+  expect(results[2]).toContain('crm_read is not permitted while this skill is active');
+  expect(results[3]).toContain('hello');
+  // Whether a skill restricts cannot be told: what was read might.
+  expect((await item(calls, {}, 'unreadable')).ran).toEqual(['crm_read']);
 });
 
 test('with an agent that is gone nothing begins', async () => {

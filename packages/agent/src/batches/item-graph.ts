@@ -10,6 +10,7 @@ import { AttemptScope } from '../loop/scope.ts';
 import type { ModelEntry } from '../models/entry.ts';
 import type { ActiveAgent } from '../profiles/active.ts';
 import type { SkillAccess } from '../skills/access.ts';
+import type { Skill } from '../skills/library.ts';
 import { type ChildAgent, childAgent } from '../subagents/child-agents.ts';
 import type { SubagentType } from '../subagents/settings.ts';
 import type { DelegationParts, PermitsOf, Subagents } from '../subagents/subagents.ts';
@@ -26,6 +27,8 @@ export interface ItemGraphOptions {
   /** Which agent a run with these options is with; throws when there is none of that name any more. */
   readonly agentOf: (userId: string, run: Readonly<Record<string, unknown>>) => Promise<ActiveAgent | null>;
   readonly permitsOf: PermitsOf;
+  /** The skills that an agent of the user has, to keep its sub-agents to the tools that those in use name; null = they cannot be read. */
+  readonly skillsOf: (userId: string, agent: ActiveAgent | null) => Promise<readonly Skill[] | null>;
   /** What an attempt may do with skills; null = there are none. */
   readonly accessFor: (attempt: AttemptContext, agent: ActiveAgent | null) => SkillAccess | null;
 }
@@ -42,7 +45,7 @@ class ItemScope extends AttemptScope {
  * on the files of the thread that the batch belongs to.
  */
 export function createItemAgent(of: ItemGraphOptions): GraphFactory {
-  const { subagents, parts, partsNow, leases, windowOf, agentOf: activeAgentOf, accessFor, permitsOf } = of;
+  const { subagents, parts, partsNow, leases, windowOf, agentOf: activeAgentOf, skillsOf, accessFor, permitsOf } = of;
   const types = subagents.types(parts.canExecute);
   /** They go with the tools that they were made of. */
   const made = new WeakMap<DelegationParts, Map<string, ChildAgent>>();
@@ -78,13 +81,14 @@ export function createItemAgent(of: ItemGraphOptions): GraphFactory {
         partsNow(attempt.signal),
         activeAgentOf(options.user_id, context),
       ]);
+      const skills = await skillsOf(options.user_id, agent);
       const scope = new ItemScope(
         inName,
         leases,
         chosen.model,
         `item:${attempt.run.runId}:${attempt.attempt}`,
         windowOf(chosen.entry),
-        undefined,
+        skills,
         undefined,
         // The agent that asked for the batch is its items' too: what it may not call is not theirs either.
         agent,

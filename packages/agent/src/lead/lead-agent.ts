@@ -327,9 +327,9 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
     if (builds.size > MAX_BUILDS && oldest !== undefined) builds.delete(oldest);
     return known;
   };
-  const skillsOf = async (userId: string): Promise<readonly Skill[] | null> => {
+  const agentSkills = async (userId: string, agent: ActiveAgent | null): Promise<readonly Skill[] | null> => {
     try {
-      return (await options.skills?.prepare(userId)) ?? NO_SKILLS;
+      return skillsFor(agent, (await options.skills?.prepare(userId)) ?? NO_SKILLS);
     } catch (error) {
       surroundings.logger.error('The skills cannot be read; the run goes on without them', {
         error: error instanceof Error ? error.message : String(error),
@@ -359,6 +359,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
           leases,
           windowOf,
           agentOf: (userId, run) => activeAgent(options.profiles, userId, run),
+          skillsOf: agentSkills,
           accessFor,
           permitsOf,
         });
@@ -370,12 +371,11 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
     async forAttempt(attempt, saver): Promise<Graph> {
       const run = optionsOf(attempt);
       const agent = await activeAgent(options.profiles, attempt.run.userId, run);
-      const [chosen, catalog, all] = await Promise.all([
+      const [chosen, catalog, skills] = await Promise.all([
         models.choose({ ...choiceOf(run, agent), ...permitsOf(attempt.run) }),
         options.mcp?.catalog(attempt.signal) ?? NO_TOOLS,
-        skillsOf(attempt.run.userId),
+        agentSkills(attempt.run.userId, agent),
       ]);
-      const skills = all === null ? null : skillsFor(agent, all);
       const built = buildFor(catalog);
       const delegates = run.subagent_enabled === true && agent?.bootstrap !== true && options.subagents !== undefined;
       return agentGraph({

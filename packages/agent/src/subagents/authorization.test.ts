@@ -2,9 +2,9 @@ import { tool } from '@langchain/core/tools';
 import { verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import type { Skill } from '../skills/library.ts';
 import { delegation, results, task } from '../test-support/delegation.ts';
 import { MemorySandboxes } from '../test-support/memory-sandbox.ts';
+import { sampleSkill } from '../test-support/sample-skill.ts';
 
 const ran: string[] = [];
 const named = (name: string) =>
@@ -17,27 +17,7 @@ const named = (name: string) =>
   );
 
 /** On the shelf, and nothing more: nobody called it. */
-const SHELVED: Skill = {
-  name: 'chart',
-  description: 'Draws charts',
-  license: null,
-  version: null,
-  author: null,
-  compatibility: null,
-  allowedTools: ['write_file', 'crm_delete'],
-  requiredSecrets: [],
-  secretsAutonomous: true,
-  metadata: {},
-  category: 'public',
-  enabled: true,
-  editable: false,
-  path: 'chart',
-  location: '/mnt/skills/public/chart',
-  folder: '/nowhere/chart',
-  body: 'Draw.',
-  text: '---\nname: chart\n---\nDraw.',
-  signature: 'chart',
-};
+const SHELVED = sampleSkill('chart', { allowedTools: ['write_file', 'crm_delete'] });
 
 const clerk = (tools: readonly string[] | null, disallowedTools: readonly string[] = []) => ({
   description: 'Looks things up',
