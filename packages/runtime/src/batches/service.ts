@@ -11,12 +11,13 @@ import type {
   Surroundings,
   ThreadService,
 } from '@reindeer/protocol';
-import { isBatchOver, newId, ReindeerError } from '@reindeer/protocol';
-import { Bell, settledWithin } from '../common/waiting.ts';
+import { newId, ReindeerError } from '@reindeer/protocol';
+import { Bell } from '../common/waiting.ts';
 import { BatchReporter } from './report.ts';
 import { type FilesOf, ResultKeeper } from './results.ts';
 import { type BatchSettings, DEFAULT_BATCH_SETTINGS } from './settings.ts';
 import { ItemThreadSweeper } from './sweeper.ts';
+import { BatchWatch } from './watch.ts';
 import { BatchWorker } from './worker.ts';
 
 export interface BatchParts {
@@ -42,9 +43,6 @@ type Writable<T> = { -readonly [K in keyof T]: T[K] };
 /** Keys and titles. */
 const LONGEST_KEY = 128;
 const LONGEST_TITLE = 200;
-/** Between two looks of a watcher; a change here wakes it earlier, but not more often than `WATCH_GAP_MS`. */
-const WATCH_MS = 1_000;
-const WATCH_GAP_MS = 200;
 
 /**
  * Batches in one process: what the gateway and the tools call, the worker, and the reports of ends.
@@ -59,6 +57,7 @@ export class LocalBatchService implements BatchService {
   readonly #reporter: BatchReporter | null;
   readonly #sweeper: ItemThreadSweeper | null;
   readonly #changes = new Bell();
+  readonly #watch: BatchWatch;
   /** Asked each time: the sub-agents may change while the process runs. */
   readonly #types: () => readonly string[] | null;
   #accepting = true;
@@ -69,6 +68,7 @@ export class LocalBatchService implements BatchService {
     this.settings = settings;
     this.#store = store;
     this.#surroundings = surroundings;
+    this.#watch = new BatchWatch({ store, clock: surroundings.clock, changes: this.#changes });
     const works = work !== null && settings.enabled;
     this.#types = () => work?.types ?? null;
     this.#reporter = works
@@ -193,21 +193,8 @@ export class LocalBatchService implements BatchService {
     return this.#control(this.#store.retryItem({ ...input, now: this.#surroundings.clock.now() }));
   }
 
-  async *watch(input: BatchAddress, signal: AbortSignal): AsyncGenerator<BatchProgress> {
-    const { clock } = this.#surroundings;
-    let last = '';
-    const leaving = aborted(signal);
-    while (!signal.aborted) {
-      const next = this.#changes.next();
-      const progress = await this.#store.get(input);
-      if (progress === null) return;
-      const text = JSON.stringify(progress);
-      if (text !== last) yield progress;
-      last = text;
-      if (isBatchOver(progress.batch.status)) return;
-      await clock.sleep(WATCH_GAP_MS, signal).catch(() => undefined);
-      if (!signal.aborted) await settledWithin(clock, Promise.race([next, leaving]), WATCH_MS);
-    }
+  watch(input: BatchAddress, signal: AbortSignal): AsyncIterable<BatchProgress> {
+    return this.#watch.watch(input, signal);
   }
 
   told(input: { readonly batchId: string; readonly ends: number }): Promise<void> {
@@ -282,9 +269,4 @@ function whole(name: string, value: number, low: number, high: number): number {
   if (!Number.isInteger(value) || value < low || value > high)
     throw invalid(`${name} must be a whole number from ${low} to ${high}.`);
   return value;
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
 }
