@@ -122,24 +122,34 @@ interface Page {
   readonly limit: number;
   readonly offset: number;
 }
-/** The page is cut on the narrow table, so that a deep one does not read what it skips. */
+/** Positions are 0, 1, 2, … and no item goes alone: the place of the nth is n, and a deep page begins there. */
 const page = defineStatement((db, p: Page & { results: number }, dialect) =>
   selectItems(db)
     .select(sql<string | null>`case when ${typed(dialect, p.results, 'bigint')} = 1 then d.result end`.as('result'))
     .where('i.batch_key', '=', p.batchKey)
     .where('d.batch_key', '=', p.batchKey)
+    .where('d.position', '>=', p.offset)
     .orderBy('d.position')
-    .limit(p.limit)
-    .offset(p.offset),
+    .limit(p.limit),
 );
+/** What is skipped is read in the index alone. */
 const pageOfStatus = defineStatement((db, p: Page & { results: number; status: string }, dialect) =>
   selectItems(db)
     .select(sql<string | null>`case when ${typed(dialect, p.results, 'bigint')} = 1 then d.result end`.as('result'))
     .where('i.batch_key', '=', p.batchKey)
     .where('i.status', '=', p.status)
+    .where('i.position', '>=', (eb) =>
+      eb
+        .selectFrom('batch_items as s')
+        .select('s.position')
+        .where('s.batch_key', '=', p.batchKey)
+        .where('s.status', '=', p.status)
+        .orderBy('s.position')
+        .limit(1)
+        .offset(p.offset),
+    )
     .orderBy('i.position')
-    .limit(p.limit)
-    .offset(p.offset),
+    .limit(p.limit),
 );
 const count = defineStatement((db, p: { batchKey: number }) =>
   db
