@@ -107,6 +107,19 @@ export interface ItemLease {
   readonly epoch: number;
 }
 
+/**
+ * An item as somebody saw it. As long as its epoch is the same nobody has begun it since: what was left of it then is of no use to anybody
+ * now. An item that is gone was not begun either.
+ */
+export type SeenItem = Pick<ItemLease, 'itemId' | 'epoch'>;
+
+/** A thread of an item that nobody needs any more. */
+export interface LeftThread {
+  readonly threadId: string;
+  readonly userId: string;
+  readonly item: SeenItem;
+}
+
 export interface ClaimedItem {
   readonly lease: ItemLease;
   readonly batchId: string;
@@ -305,7 +318,7 @@ export interface BatchStore {
     readonly before: number;
     readonly after: string;
     readonly limit: number;
-  }): Promise<readonly { readonly threadId: string; readonly userId: string }[]>;
+  }): Promise<readonly LeftThread[]>;
   /** The agent has read of the end: nobody needs to tell it. */
   told(input: { readonly batchId: string; readonly ends: number }): Promise<void>;
 }

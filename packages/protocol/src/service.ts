@@ -1,3 +1,4 @@
+import type { SeenItem } from './batch.ts';
 import type { Fact } from './facts.ts';
 import type { Json, JsonObject } from './json.ts';
 import type {
@@ -128,7 +129,8 @@ export interface ThreadService {
     metadata: JsonObject;
     title?: string | null;
   }): Promise<Thread | null>;
-  delete(input: { threadId: string; userId: string }): Promise<'deleted' | 'busy' | 'not_found'>;
+  /** @param input.item the thread is that of a batch item, and goes only while nobody has begun the item since (`busy`) */
+  delete(input: { threadId: string; userId: string; item?: SeenItem }): Promise<'deleted' | 'busy' | 'not_found'>;
   copy(input: { threadId: string; userId: string }): Promise<Thread | null>;
   /**
    * A new thread that goes on from a checkpoint of this one, with its messages. Both are held meanwhile (`busy`: a run works). `copyFiles`

@@ -1,4 +1,4 @@
-import type { BatchStore } from './batch.ts';
+import type { BatchStore, SeenItem } from './batch.ts';
 import type { DeliveryReceipt } from './delivery.ts';
 import type { FactPage, NewFact, ToolOutcome } from './facts.ts';
 import type { FeedbackStore } from './feedback.ts';
@@ -87,8 +87,11 @@ export interface ThreadStore {
     touch: boolean;
     now: number;
   }): Promise<Thread | null>;
-  /** Removes the thread with its runs, facts, journal, checkpoints and messages. The holder's own `delete` reservation allows it. */
-  delete(input: { fence: Fence; threadId: string; userId: string }): Promise<Fenced<object>>;
+  /**
+   * Removes the thread with its runs, facts, journal, checkpoints and messages. The holder's own `delete` reservation allows it; with `item`
+   * only as long as nobody has begun the item since.
+   */
+  delete(input: { fence: Fence; threadId: string; userId: string; item?: SeenItem }): Promise<Fenced<object>>;
   /** Copies checkpoints, messages and title (not runs or facts) into a new thread of the same user. */
   copy(input: { fromThreadId: string; toThreadId: string; userId: string; now: number }): Promise<Thread | null>;
 }

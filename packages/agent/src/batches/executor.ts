@@ -279,10 +279,11 @@ class ItemRun {
     }
   }
 
-  /** Its thread goes: what came of it stands in the batch. */
+  /** Its thread goes: what came of it stands in the batch. Not when the item was begun again meanwhile: then it is the later attempt's. */
   async #forget(): Promise<void> {
     try {
-      await this.#parts.threads.delete(this.#place);
+      const { itemId, epoch } = this.#work.item.lease;
+      await this.#parts.threads.delete({ ...this.#place, item: { itemId, epoch } });
     } catch (error) {
       this.#parts.surroundings.logger.warn('The thread of a batch item could not be deleted', {
         threadId: this.#place.threadId,

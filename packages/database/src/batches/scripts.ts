@@ -1,4 +1,4 @@
-import type { BatchStore, EndedBatch } from '@reindeer/protocol';
+import type { BatchStore, EndedBatch, SeenItem } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { claimItems } from './claim.ts';
@@ -51,22 +51,40 @@ const forget = defineStatement((db, p: { batchId: string; ends: number }) =>
   db.updateTable('batches').set({ notify: 0 }).where('batch_id', '=', p.batchId).where('ends', '=', p.ends),
 );
 
-/** The first condition is that of a partial index, word for word. The id of an item's thread is its own, with another sign in it. */
+/** The id of an item's thread is its own, with another sign in it. */
+const ITEM_OF_THREAD = sql`substr(threads.user_id, 7) || '.' || substr(threads.thread_id, length(threads.user_id) - 4)`;
+/** The first condition is that of a partial index, word for word. */
 const leftThreads = defineStatement((db, p: Input<'leftThreads'>) =>
   db
     .selectFrom('threads')
-    .select(['thread_id', 'user_id'])
+    .select(['thread_id', 'user_id', sql<string>`${ITEM_OF_THREAD}`.as('item_id')])
+    .select(
+      sql<number>`coalesce((select i.epoch from batch_items i where i.item_id = ${ITEM_OF_THREAD}), 0)`.as('epoch'),
+    )
     .where(sql<boolean>`substr(user_id, 1, 6) = 'batch_'`)
     .where('thread_id', '>', p.after)
     .where('updated_at', '<=', p.before)
     .where(
       sql<boolean>`not exists (select 1 from batch_items i
-        where i.item_id = substr(threads.user_id, 7) || '.' || substr(threads.thread_id, length(threads.user_id) - 4)
+        where i.item_id = ${ITEM_OF_THREAD}
         and i.status in ('pending', 'queued', 'leased', 'running'))`,
     )
     .orderBy('thread_id')
     .limit(p.limit),
 );
+
+const epochOf = defineStatement((db, p: { itemId: string }, dialect) =>
+  db
+    .selectFrom('batch_items')
+    .select('epoch')
+    .where('item_id', '=', p.itemId)
+    .$if(dialect.name === 'postgres', (query) => query.forNoKeyUpdate()),
+);
+/** Has nobody begun the item since it was seen? Nobody will before this transaction ends: a claim leaves out rows that are held. */
+export async function isUnclaimed(tx: Tx, { itemId, epoch }: SeenItem): Promise<boolean> {
+  const row = await tx.first(epochOf, { itemId });
+  return row === undefined || row.epoch === epoch;
+}
 
 const deletions = [
   defineStatement((db, p: { threadId: string }) =>
@@ -126,7 +144,11 @@ export const batchScripts = {
     async (tx, input: Input<'reported'>) => (await tx.run(done, input)) === 1,
   ),
   'batches.leftThreads': defineScript('batches.leftThreads', 'read', async (tx, input: Input<'leftThreads'>) =>
-    (await tx.all(leftThreads, input)).map((row) => ({ threadId: row.thread_id, userId: row.user_id })),
+    (await tx.all(leftThreads, input)).map((row) => ({
+      threadId: row.thread_id,
+      userId: row.user_id,
+      item: { itemId: row.item_id, epoch: row.epoch },
+    })),
   ),
   'batches.told': defineScript('batches.told', 'write', async (tx, input: Input<'told'>): Promise<void> => {
     await tx.run(forget, input);

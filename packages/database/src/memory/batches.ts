@@ -366,13 +366,15 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
         [...database.threads.values()]
           .filter(({ threadId, userId, updatedAt }) => {
             if (!userId.startsWith(ITEM_USERS) || threadId <= after || updatedAt > before) return false;
-            const batchId = userId.slice(ITEM_USERS.length);
-            const item = batchItems.get(`${batchId}.${threadId.slice(batchId.length + 1)}`);
+            const item = batchItems.get(itemOfThread(threadId, userId));
             return item === undefined || isItemOver(item.state.status);
           })
           .sort((a, b) => (a.threadId < b.threadId ? -1 : 1))
           .slice(0, limit)
-          .map(({ threadId, userId }) => ({ threadId, userId })),
+          .map(({ threadId, userId }) => {
+            const itemId = itemOfThread(threadId, userId);
+            return { threadId, userId, item: { itemId, epoch: batchItems.get(itemId)?.state.epoch ?? 0 } };
+          }),
       ),
     told: ({ batchId, ends }) =>
       transact(() => {
@@ -381,6 +383,11 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
       }),
   };
 }
+
+const itemOfThread = (threadId: string, userId: string): string => {
+  const batchId = userId.slice(ITEM_USERS.length);
+  return `${batchId}.${threadId.slice(batchId.length + 1)}`;
+};
 
 const NO_DETAILS: BatchItemRow['details'] = {
   result: null,

@@ -87,12 +87,14 @@ export function memoryThreadStore(database: MemoryDatabase, transact: Transact):
         return read(row);
       }),
 
-    delete: ({ fence, threadId, userId }) =>
+    delete: ({ fence, threadId, userId, item }) =>
       transact(() => {
         const right = database.held(fence);
         const row = owned(threadId, userId);
         if (right === null || row === null || right.run.threadId !== threadId || right.run.kind !== 'delete')
           return { outcome: 'fenced' };
+        const epoch = item === undefined ? undefined : database.batchItems.get(item.itemId)?.state.epoch;
+        if (epoch !== undefined && epoch !== item?.epoch) return { outcome: 'fenced' };
         for (const run of [...(database.runsOfThread.get(threadId) ?? [])]) database.deleteRun(run);
         database.deleteBatches(threadId);
         database.deleteCaptures(threadId);

@@ -1,6 +1,6 @@
 import type { Fenced, Json, JsonObject, Thread, ThreadStatus, ThreadStore } from '@reindeer/protocol';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
-import { deleteBatches } from '../batches/scripts.ts';
+import { deleteBatches, isUnclaimed } from '../batches/scripts.ts';
 import { copyThreadContent, deleteThreadContent } from '../checkpoints/thread.ts';
 import { type Dialect, defineScript, defineStatement, type Tx } from '../executor.ts';
 import { deleteFeedback } from '../feedback/scripts.ts';
@@ -167,9 +167,10 @@ const remove = defineScript(
   'threads.delete',
   'durable',
   async (tx, input: Input<'delete'>): Promise<Fenced<object>> => {
-    const { fence, threadId, userId } = input;
+    const { fence, threadId, userId, item } = input;
     const held = (await fenceRun(tx, fence, threadId)) && (await tx.first(isDelete, fence)) !== undefined;
     if (!held || (await ownerOfThread(tx, threadId)) !== userId) return { outcome: 'fenced' };
+    if (item !== undefined && !(await isUnclaimed(tx, item))) return { outcome: 'fenced' };
     await deleteBatches(tx, threadId);
     await tx.run(deleteCaptures, { threadId });
     await tx.run(deleteFeedback, { threadId });

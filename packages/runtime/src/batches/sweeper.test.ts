@@ -15,20 +15,22 @@ async function sceneWithThreads() {
       now: s.clock.now(),
     });
   const asked: string[] = [];
+  const items: unknown[] = [];
   const busy = new Set<string>();
   const sweeper = new ItemThreadSweeper({
     store: s.stores.batches,
     surroundings: s.surroundings,
     threads: {
-      delete: async ({ threadId }) => {
+      delete: async ({ threadId, item }) => {
         asked.push(threadId);
+        items.push(item);
         if (busy.has(threadId)) return 'busy';
         s.database.threads.delete(threadId);
         return 'deleted';
       },
     },
   });
-  return { s, sweeper, asked, busy };
+  return { s, sweeper, asked, items, busy };
 }
 
 test('what a cancelled batch or a deleted conversation leaves behind is deleted; what a run still uses, later', async () => {
@@ -50,9 +52,11 @@ test('what a cancelled batch or a deleted conversation leaves behind is deleted;
 });
 
 test('a thread that was touched a moment ago is left alone', async () => {
-  const { s, sweeper } = await sceneWithThreads();
+  const { s, sweeper, items } = await sceneWithThreads();
   await s.stores.batches.cancel({ ...address, now: s.clock.now() });
   expect(await sweeper.pass()).toBe(0);
   s.clock.jump(QUIET_MS);
   expect(await sweeper.pass()).toBe(2);
+  // As they were seen: an item that somebody begins before its thread is deleted keeps it.
+  expect(items).toEqual([0, 1].map((n) => ({ itemId: `batch.${n}`, epoch: 0 })));
 });

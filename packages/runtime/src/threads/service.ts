@@ -71,16 +71,16 @@ export class LocalThreadService implements ThreadService {
     return this.#parts.stores.threads.update({ ...input, touch, now: this.#parts.surroundings.clock.now() });
   }
 
-  async delete(input: { threadId: string; userId: string }): Promise<'deleted' | 'busy' | 'not_found'> {
+  async delete(input: Parameters<ThreadService['delete']>[0]): ReturnType<ThreadService['delete']> {
     const { stores, hooks } = this.#parts;
-    const { threadId, userId } = input;
+    const { threadId, userId, item } = input;
     const result = await this.#reservations.reserve(
       { threadId, userId, kind: 'delete', assistantId: this.#anyAssistant() },
       async ({ fence }) => {
         // First what is outside the store, while nobody else can have the thread: once its row is gone, the id may be taken anew,
         // and what is deleted then would be the newcomer's. Cut short in between, the thread is still there and is deleted again.
         await hooks.onThreadDeleting?.({ threadId, userId });
-        return await stores.threads.delete({ fence, threadId, userId });
+        return await stores.threads.delete({ fence, threadId, userId, ...(item === undefined ? {} : { item }) });
       },
     );
     if (result.outcome !== 'done') return result.outcome;

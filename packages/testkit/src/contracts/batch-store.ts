@@ -72,6 +72,15 @@ export function batchStoreContract(name: string, open: () => Promise<OpenedStore
       expect(page?.map((item) => item.position)).toEqual(Array.from({ length: 45 }, (_, n) => 2_300 + n));
       expect(page?.[0]).toMatchObject({ key: 'k2300', status: 'pending', attempt: 0, usage: NO_BATCH_USAGE });
       expect((await a.get(address))?.counts).toMatchObject({ pending: 2_345, queued: 0 });
+      // Ten are not pending any more: the nth that is stands ten places further.
+      await claimOne(a);
+      const pending = async (offset: number) =>
+        (await a.items({ ...address, status: 'pending', offset, limit: 3, results: false }))?.map(
+          (one) => one.position,
+        );
+      expect(await pending(0)).toEqual([10, 11, 12]);
+      expect(await pending(2_333)).toEqual([2_343, 2_344]);
+      expect(await pending(2_335)).toEqual([]);
     });
 
     test('another user, or another thread, finds nothing', verifies('BT-17'), async () => {
@@ -537,7 +546,8 @@ export function batchStoreContract(name: string, open: () => Promise<OpenedStore
       // Waiting and held items need theirs. A thread of a user, whatever it is called, is none of an item.
       const held = await claimOne(a);
       await scene.a.threads.create({ ...thread, threadId: 'batch-deleted-13' });
-      expect(await left()).toEqual([{ threadId: 'batch-deleted-12', userId: 'batch_batch-deleted' }]);
+      const gone = { itemId: 'batch-deleted.12', epoch: 0 };
+      expect(await left()).toEqual([{ threadId: 'batch-deleted-12', userId: 'batch_batch-deleted', item: gone }]);
       await a.finish({ lease: held.lease, ...succeeded() });
       expect(await ids()).toEqual(['batch-deleted-12', itemThread(batch.batchId, 0)]);
       expect(await ids({ limit: 1 })).toEqual(['batch-deleted-12']);
@@ -545,6 +555,24 @@ export function batchStoreContract(name: string, open: () => Promise<OpenedStore
       await b.cancel({ ...address, now: at(2) });
       expect(await ids()).toEqual(['batch-deleted-12', ...[0, 1, 2].map((n) => itemThread(batch.batchId, n))]);
       expect(await ids({ before: at(20) })).toContain('batch-late-0');
+    });
+
+    test('the thread of an item goes only while nobody has begun the item since it was seen', async () => {
+      const { batchId } = await create({ maxAttempts: 1 });
+      const own = { threadId: itemThread(batchId, 0), userId: itemUser(batchId) };
+      await scene.a.threads.create({ ...own, metadata: {}, now: T0 });
+      const first = await claimOne(a);
+      await a.finish({ lease: first.lease, ...failed() });
+      const [seen] = await a.leftThreads({ before: at(10), after: '', limit: 10 });
+      expect(seen).toEqual({ ...own, item: { itemId: first.lease.itemId, epoch: first.lease.epoch } });
+      // A retry alone begins nothing; the claim behind it does.
+      await a.retryItem({ ...address, itemId: first.lease.itemId, now: at(2) });
+      const { lease } = await claimOne(a, { owner: 'second', now: at(3) });
+      const { fence } = await new Scene(scene).admit({ kind: 'delete', ...own });
+      expect(await scene.b.threads.delete({ fence, ...own, item: first.lease })).toEqual({ outcome: 'fenced' });
+      expect(await scene.a.threads.get(own)).not.toBeNull();
+      expect(await scene.b.threads.delete({ fence, ...own, item: lease })).toEqual({ outcome: 'ok' });
+      expect(await scene.a.threads.get(own)).toBeNull();
     });
   });
 }
