@@ -27,6 +27,7 @@ import {
 import type { BatchService, SandboxLeases, SandboxProvider, Surroundings } from '@reindeer/protocol';
 import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
 import { DEMO_USE } from './config/models.ts';
+import { defined, milliseconds } from './config/readers.ts';
 import type { ModelEntry as ConfiguredModel } from './config/schema.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
@@ -139,7 +140,7 @@ export async function createGeneration(
       tools: {
         ...DEFAULT_CORE_TOOLS,
         offered: settings.tools.sandbox,
-        ...(sandbox.bash_command_timeout === undefined ? {} : { bashTimeoutMs: sandbox.bash_command_timeout * 1000 }),
+        ...defined('bashTimeoutMs', milliseconds(sandbox.bash_command_timeout, null)),
         ...outputLimits(settings),
         secrets: parts.secrets,
       },

@@ -1,5 +1,6 @@
 import type { CoreToolSettings } from '@reindeer/agent';
 import { type ContainerSettings, type LifecycleSettings, leaseTtlMs, type SandboxSettings } from '@reindeer/sandbox';
+import { defined, milliseconds } from './config/readers.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
 
@@ -16,14 +17,10 @@ export function outputLimits({ sandbox }: Pick<Settings, 'sandbox'>): Partial<Co
 
 /** What the operator set below `sandbox:`, in the provider's own spelling and units. */
 export function sandboxSettings({ sandbox }: Settings): Partial<SandboxSettings> {
-  const defined = <K extends string, V>(key: K, value: V | undefined) => (value === undefined ? {} : { [key]: value });
   return {
     use: sandbox.provider === 'local' ? 'local' : 'bubblewrap',
     ...defined('allowHostBash', sandbox.allow_host_bash),
-    ...defined(
-      'bashCommandTimeoutMs',
-      sandbox.bash_command_timeout === undefined ? undefined : sandbox.bash_command_timeout * 1000,
-    ),
+    ...defined('bashCommandTimeoutMs', milliseconds(sandbox.bash_command_timeout, null)),
     ...defined('network', sandbox.network === 'bridge' ? undefined : sandbox.network),
     ...defined('memoryBytes', sandbox.memory_limit),
     ...defined('processes', sandbox.pids_limit),
@@ -39,7 +36,6 @@ const MEMORY_RESERVE = 256 * MIB;
 
 /** The same for containers. */
 export function containerSettings({ sandbox }: Settings): Partial<ContainerSettings> {
-  const defined = <K extends string, V>(key: K, value: V | null | undefined) => (value == null ? {} : { [key]: value });
   return {
     ...defined('image', sandbox.image),
     ...defined('port', sandbox.port),
@@ -53,10 +49,7 @@ export function containerSettings({ sandbox }: Settings): Partial<ContainerSetti
     ...defined('cpus', sandbox.cpus),
     ...defined('processes', sandbox.pids_limit),
     ...defined('diskBytes', sandbox.disk_limit),
-    ...defined(
-      'bashCommandTimeoutMs',
-      sandbox.bash_command_timeout === undefined ? undefined : sandbox.bash_command_timeout * 1000,
-    ),
+    ...defined('bashCommandTimeoutMs', milliseconds(sandbox.bash_command_timeout, null)),
     ...defined('maxCommands', sandbox.max_commands),
     ...defined('environment', sandbox.environment),
     ...defined(
@@ -90,17 +83,16 @@ function sweepMs(leaseMs: number, idleMs: number | undefined): number {
 
 /** The same for sandboxes that live between turns: when they are stopped, how many there may be, how long a lease lives. */
 export function sandboxLifecycleSettings({ sandbox, sandboxOwnership }: Settings): Partial<LifecycleSettings> {
-  const defined = <K extends string, V>(key: K, value: V | undefined) => (value === undefined ? {} : { [key]: value });
-  const milliseconds = (seconds: number | undefined) => (seconds === undefined ? undefined : seconds * 1000);
+  const idleMs = milliseconds(sandbox.idle_timeout, undefined);
   return {
     renewalIntervalMs: sandboxOwnership.renewalIntervalMs,
     ttlMultiplier: sandboxOwnership.ttlMultiplier,
     ...defined('replicas', sandbox.replicas),
-    ...defined('idleTimeoutMs', milliseconds(sandbox.idle_timeout)),
+    ...defined('idleTimeoutMs', idleMs),
     ...defined('overflow', sandbox.overflow_policy),
-    ...defined('acquireTimeoutMs', milliseconds(sandbox.acquire_timeout)),
+    ...defined('acquireTimeoutMs', milliseconds(sandbox.acquire_timeout, undefined)),
     ...defined('burstLimit', sandbox.burst_limit),
     memoryReserveBytes: sandbox.memory_reserve ?? MEMORY_RESERVE,
-    sweepMs: sweepMs(leaseTtlMs(sandboxOwnership), milliseconds(sandbox.idle_timeout)),
+    sweepMs: sweepMs(leaseTtlMs(sandboxOwnership), idleMs),
   };
 }

@@ -1,5 +1,6 @@
 import { ReindeerError } from '@reindeer/protocol';
 import { type BatchSettings, DEFAULT_BATCH_SETTINGS } from '@reindeer/runtime';
+import { milliseconds } from './readers.ts';
 import type { ConfigFile } from './schema.ts';
 
 type Section = NonNullable<ConfigFile['subagent_batches']>;
@@ -12,8 +13,8 @@ export function batchesOf(section: Section = {}): BatchSettings {
   const settings: BatchSettings = {
     ...base,
     enabled: section.enabled ?? base.enabled,
-    pollMs: section.poll_interval_seconds === undefined ? base.pollMs : section.poll_interval_seconds * 1000,
-    leaseMs: section.lease_seconds === undefined ? base.leaseMs : section.lease_seconds * 1000,
+    pollMs: milliseconds(section.poll_interval_seconds, base.pollMs),
+    leaseMs: milliseconds(section.lease_seconds, base.leaseMs),
     maxItems: section.max_items ?? base.maxItems,
     maxLive,
     maxRunning,

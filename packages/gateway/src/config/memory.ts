@@ -1,7 +1,6 @@
 import { DEFAULT_MEMORY, type MemorySettings } from '@reindeer/agent';
-import { ReindeerError } from '@reindeer/protocol';
-import { didYouMean } from '../nearest.ts';
 import { isOwnModule } from './class-path.ts';
+import { milliseconds, type OwnModule, unknownName } from './readers.ts';
 import type { ConfigFile } from './schema.ts';
 
 export interface MemoryConfiguration {
@@ -10,7 +9,7 @@ export interface MemoryConfiguration {
   readonly model: string | null;
   readonly manager: 'deermem' | 'noop' | 'own';
   /** Of a memory of the operator's own: its module and what it gets; null = one of ours. */
-  readonly module: { readonly use: string; readonly config: Readonly<Record<string, unknown>> } | null;
+  readonly module: OwnModule | null;
   /** Who remembers: a model that reads conversations afterwards, or the agent itself, by tools. */
   readonly mode: 'middleware' | 'tool';
   /** Milliseconds that what is being learned gets at a stop. */
@@ -37,10 +36,7 @@ export function memoryOf(section: Section = {}): MemoryConfiguration {
     ? ('own' as const)
     : MANAGERS.find((name) => word === name || word === `${name}manager` || word === `${name}memorymanager`);
   if (manager === undefined)
-    throw new ReindeerError(
-      'configuration',
-      `memory.manager_class: there is no memory "${asked}" in this version.${didYouMean(asked, MANAGERS)} Use one of: ${MANAGERS.join(', ')}.`,
-    );
+    throw unknownName('memory.manager_class', 'memory', asked, MANAGERS, `one of: ${MANAGERS.join(', ')}`);
   const given = Object.fromEntries(
     Object.entries({ ...section, ...dropped(section.backend_config ?? {}) }).filter(([, value]) => value != null),
   ) as Given;
@@ -50,11 +46,11 @@ export function memoryOf(section: Section = {}): MemoryConfiguration {
     module: own ? { use: asked, config: section.backend_config ?? {} } : null,
     mode: section.mode ?? 'middleware',
     model: given.model ?? given.model_name ?? null,
-    flushMs: (section.shutdown_flush_timeout_seconds ?? 30) * 1000,
+    flushMs: milliseconds(section.shutdown_flush_timeout_seconds, 30_000),
     settings: {
       enabled: manager !== 'noop' && (section.enabled ?? DEFAULT_MEMORY.enabled),
       injection: section.injection_enabled ?? DEFAULT_MEMORY.injection,
-      debounceMs: given.debounce_seconds === undefined ? DEFAULT_MEMORY.debounceMs : given.debounce_seconds * 1000,
+      debounceMs: milliseconds(given.debounce_seconds, DEFAULT_MEMORY.debounceMs),
       maxPending: given.queue_max_depth ?? DEFAULT_MEMORY.maxPending,
       maxFacts: given.max_facts ?? DEFAULT_MEMORY.maxFacts,
       confidenceThreshold: given.fact_confidence_threshold ?? DEFAULT_MEMORY.confidenceThreshold,

@@ -14,6 +14,7 @@ import { ReindeerError } from '@reindeer/protocol';
 import { safeUserId } from '@reindeer/sandbox';
 import { didYouMean } from '../nearest.ts';
 import { isOwnModule } from './class-path.ts';
+import { isOurs, milliseconds, type OwnModule, ownModuleOf } from './readers.ts';
 import type { ConfigFile } from './schema.ts';
 
 /** What the file says of the agent's safe-guards, with defaults; models are named and not made yet. */
@@ -24,16 +25,19 @@ export interface AgentSettings {
   readonly summaryModel: string | null;
   readonly approvalExpiryMs: number | null;
   /** A provider of the operator's own that says who may do what; null = none. */
-  readonly authorizationModule: { readonly use: string; readonly config: Readonly<Record<string, unknown>> } | null;
+  readonly authorizationModule: OwnModule | null;
   /** A guardrail of the operator's own; null = none. */
-  readonly guardrailModule: { readonly use: string; readonly config: Readonly<Record<string, unknown>> } | null;
+  readonly guardrailModule: OwnModule | null;
   /** Safety detectors of the operator's own. */
   readonly detectorModules: readonly string[];
   readonly suggestions: { readonly enabled: boolean; readonly most: number; readonly model: string | null };
 }
 
-/** Names of guardrail providers; class paths of files that are carried over end in one of the others. */
-const ALLOWLIST: readonly string[] = ['allowlist', 'AllowlistProvider'];
+const ALLOWLIST = {
+  what: 'guardrail provider',
+  names: ['allowlist', 'AllowlistProvider'],
+  set: 'provider.use to allowlist',
+} as const;
 
 /** @throws ReindeerError `configuration` for an unknown guardrail provider */
 export function agentSettingsOf(config: ConfigFile): AgentSettings {
@@ -45,7 +49,6 @@ export function agentSettingsOf(config: ConfigFile): AgentSettings {
   const safety = config.safety_finish_reason ?? {};
   const circuit = config.circuit_breaker ?? {};
   const call = config.llm_call ?? {};
-  const expiry = config.approvals?.expire_after_seconds ?? null;
   return {
     llmCall: {
       ...DEFAULT_LLM_CALL,
@@ -55,10 +58,7 @@ export function agentSettingsOf(config: ConfigFile): AgentSettings {
       burstRetryBaseDelayMs: call.burst_retry_base_delay_ms ?? DEFAULT_LLM_CALL.burstRetryBaseDelayMs,
       circuitBreaker: {
         failureThreshold: circuit.failure_threshold ?? DEFAULT_CIRCUIT_BREAKER.failureThreshold,
-        recoveryTimeoutMs:
-          circuit.recovery_timeout_sec === undefined
-            ? DEFAULT_CIRCUIT_BREAKER.recoveryTimeoutMs
-            : circuit.recovery_timeout_sec * 1000,
+        recoveryTimeoutMs: milliseconds(circuit.recovery_timeout_sec, DEFAULT_CIRCUIT_BREAKER.recoveryTimeoutMs),
       },
     },
     safeguards: {
@@ -117,11 +117,11 @@ export function agentSettingsOf(config: ConfigFile): AgentSettings {
       guardrails: guardrailsOf(config.guardrails),
       authorization: authorizationOf(config.authorization),
     },
-    guardrailModule: guardrailModuleOf(config.guardrails),
-    authorizationModule: authorizationModuleOf(config.authorization),
+    guardrailModule: ownModuleOf(config.guardrails),
+    authorizationModule: ownModuleOf(config.authorization),
     detectorModules: (safety.detectors ?? []).filter(isOwnModule),
     summaryModel: summary.model_name ?? null,
-    approvalExpiryMs: expiry === null ? null : expiry * 1000,
+    approvalExpiryMs: milliseconds(config.approvals?.expire_after_seconds, null),
     suggestions: {
       enabled: config.suggestions?.enabled ?? true,
       most: config.suggestions?.max_suggestions ?? 3,
@@ -133,41 +133,19 @@ export function agentSettingsOf(config: ConfigFile): AgentSettings {
 const listOf = <T>(value: T | readonly T[]): readonly T[] =>
   Array.isArray(value) ? (value as readonly T[]) : [value as T];
 
-function authorizationModuleOf(section: ConfigFile['authorization']): AgentSettings['authorizationModule'] {
-  const { provider } = section ?? {};
-  if (section?.enabled !== true || provider == null || !isOwnModule(provider.use)) return null;
-  return { use: provider.use, config: provider.config ?? {} };
-}
-
-function guardrailModuleOf(section: ConfigFile['guardrails']): AgentSettings['guardrailModule'] {
-  const { provider } = section ?? {};
-  if (section?.enabled !== true || provider == null || !isOwnModule(provider.use)) return null;
-  return { use: provider.use, config: provider.config ?? {} };
-}
-
 function guardrailsOf(section: ConfigFile['guardrails']): SafeguardSettings['guardrails'] {
   const failClosed = section?.fail_closed ?? true;
   const passport = section?.passport ?? null;
-  if (section?.enabled !== true) return { provider: null, failClosed, passport };
-  const { provider } = section;
-  if (provider == null)
-    throw new ReindeerError(
-      'configuration',
-      'guardrails.enabled is true, but guardrails.provider is missing. Set provider.use to allowlist, or enabled to false.',
-    );
-  if (isOwnModule(provider.use)) return { provider: null, failClosed, passport };
-  const last = provider.use.split(/[:./]/).at(-1) ?? '';
-  if (!ALLOWLIST.includes(provider.use) && !ALLOWLIST.includes(last))
-    throw new ReindeerError(
-      'configuration',
-      `guardrails.provider.use: there is no guardrail provider "${provider.use}" in this version.${didYouMean(provider.use, ALLOWLIST)} Use allowlist.`,
-    );
-  const { allowed_tools: allowed, denied_tools: denied } = provider.config ?? {};
+  if (!isOurs('guardrails', section, ALLOWLIST)) return { provider: null, failClosed, passport };
+  const { allowed_tools: allowed, denied_tools: denied } = section?.provider?.config ?? {};
   return { provider: allowlistProvider({ allowed: allowed ?? null, denied: denied ?? [] }), failClosed, passport };
 }
 
-/** Names of authorization providers; class paths of files that are carried over end in one of the others. */
-const RBAC: readonly string[] = ['rbac', 'RBACProvider', 'RbacProvider', 'RBACAuthorizationProvider'];
+const RBAC = {
+  what: 'authorization provider',
+  names: ['rbac', 'RBACProvider', 'RbacProvider', 'RBACAuthorizationProvider'],
+  set: 'provider.use to rbac with provider.config.roles',
+} as const;
 
 /** @throws ReindeerError `configuration` for an unknown provider, or for a role that nobody has defined */
 function authorizationOf(section: ConfigFile['authorization']): AuthorizationSettings {
@@ -176,26 +154,13 @@ function authorizationOf(section: ConfigFile['authorization']): AuthorizationSet
   const users = Object.fromEntries(
     Object.entries(section?.users ?? {}).map(([user, role]) => [safeUserId(user), role]),
   );
-  if (section?.enabled !== true) return { provider: null, failClosed, defaultRole, users };
-  const { provider } = section;
-  if (provider == null)
-    throw new ReindeerError(
-      'configuration',
-      'authorization.enabled is true, but authorization.provider is missing. Set provider.use to rbac with provider.config.roles, or enabled to false.',
-    );
-  // It knows its roles itself.
-  if (isOwnModule(provider.use)) return { provider: null, failClosed, defaultRole, users };
-  const last = provider.use.split(/[:./]/).at(-1) ?? '';
-  if (!RBAC.includes(provider.use) && !RBAC.includes(last))
-    throw new ReindeerError(
-      'configuration',
-      `authorization.provider.use: there is no authorization provider "${provider.use}" in this version.${didYouMean(provider.use, RBAC)} Use rbac.`,
-    );
-  const roles = provider.config?.roles ?? {};
+  // A module of the operator's own knows its roles itself.
+  if (!isOurs('authorization', section, RBAC)) return { provider: null, failClosed, defaultRole, users };
+  const roles = section?.provider?.config?.roles ?? {};
   const known = Object.keys(roles);
   const named: readonly (readonly [string, string])[] = [
     ['default_role', defaultRole],
-    ...Object.entries(section.users ?? {}).map(([user, role]) => [`users.${user}`, role] as const),
+    ...Object.entries(section?.users ?? {}).map(([user, role]) => [`users.${user}`, role] as const),
   ];
   for (const [key, role] of named)
     if (!known.includes(role))

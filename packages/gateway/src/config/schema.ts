@@ -31,13 +31,22 @@ const characters = count('characters; 0 = no limit, else 100 or more', 0, 10_000
   'must be 0 (no limit) or 100 or more: characters',
 );
 
+const filled = text.min(1, 'must not be empty');
+const listOf = (what: string) => z.array(text, { error: `must be a list of ${what}` });
+const names = listOf('names');
+const numberTo = (high: number) =>
+  z
+    .number({ error: `must be a number from 0 to ${high}` })
+    .min(0, `must be from 0 to ${high}`)
+    .max(high, `must be from 0 to ${high}`);
+const share = numberTo(1);
 const price = z.number({ error: 'must be a number: the price of a million tokens' }).min(0, 'must not be negative');
 
 /** The version of the file that this program knows: the reference's. */
 export const CONFIG_VERSION = 34;
 
 export const modelSchema = section({
-  name: text.min(1, 'must not be empty'),
+  name: filled,
   use: text.optional(),
   model: text.optional(),
   display_name: text.nullish(),
@@ -45,11 +54,7 @@ export const modelSchema = section({
   api_key: text.nullish(),
   base_url: text.nullish(),
   max_tokens: count('the most tokens of one answer', 1, 10_000_000).nullish(),
-  temperature: z
-    .number({ error: 'must be a number from 0 to 2' })
-    .min(0, 'must be from 0 to 2')
-    .max(2, 'must be from 0 to 2')
-    .nullish(),
+  temperature: numberTo(2).nullish(),
   supports_thinking: yes.nullish(),
   supports_reasoning_effort: yes.nullish(),
   supports_vision: yes.nullish(),
@@ -67,18 +72,9 @@ export const modelSchema = section({
 const tokenBudget = section({
   enabled: yes.optional(),
   max_tokens: count('tokens of one sub-agent', 1_000, 1_000_000_000).optional(),
-  warn_threshold: z
-    .number({ error: 'must be a number from 0 to 1' })
-    .min(0, 'must be from 0 to 1')
-    .max(1, 'must be from 0 to 1')
-    .optional(),
+  warn_threshold: share.optional(),
 });
 
-const share = z
-  .number({ error: 'must be a number from 0 to 1' })
-  .min(0, 'must be from 0 to 1')
-  .max(1, 'must be from 0 to 1');
-const names = z.array(text, { error: 'must be a list of names' });
 /** `{type: tokens | messages | fraction, value}`; a fraction is a share of the model's context window. */
 const contextSize = section({
   type: oneOf(['tokens', 'messages', 'fraction']),
@@ -93,14 +89,15 @@ const frequency = section({
 
 export const DETECTORS: readonly string[] = ['openai', 'anthropic', 'gemini'];
 
-/** What keeps long work alive; each key is the reference's. */
+/** What a role may use. */
 const grant = section({
   allow: z
     .union([z.literal('*'), z.array(text)], { error: 'must be "*" or a list of names; a name may end in *' })
     .optional(),
-  deny: z.array(text, { error: 'must be a list of names; a name may end in *' }).optional(),
+  deny: listOf('names; a name may end in *').optional(),
 });
 
+/** What keeps long work alive; each key is the reference's. */
 const safeguardSections = {
   tool_output: section({
     enabled: yes.optional(),
@@ -179,17 +176,17 @@ const safeguardSections = {
     fail_closed: yes.optional(),
     passport: text.nullish(),
     provider: section({
-      use: text.min(1, 'must not be empty'),
+      use: filled,
       config: section({ allowed_tools: names.nullish(), denied_tools: names.nullish() }).nullish(),
     }).nullish(),
   }).optional(),
   authorization: section({
     enabled: yes.optional(),
     fail_closed: yes.optional(),
-    default_role: text.min(1, 'must not be empty').optional(),
+    default_role: filled.optional(),
     users: z.record(z.string(), text, { error: 'must be a list of user: role' }).nullish(),
     provider: section({
-      use: text.min(1, 'must not be empty'),
+      use: filled,
       config: section({
         roles: z
           .record(
@@ -239,7 +236,7 @@ const subagentKeys = {
   timeout_seconds: seconds(1, 86_400).nullish(),
   max_turns: count('model calls', 1, 10_000).nullish(),
   model: text.nullish(),
-  skills: z.array(text, { error: 'must be a list of skill names' }).nullish(),
+  skills: listOf('skill names').nullish(),
   token_budget: tokenBudget.nullish(),
 };
 
@@ -252,7 +249,7 @@ export const configSchema = section({
   tools: z
     .array(
       z.looseObject(
-        { name: text.min(1, 'must not be empty'), group: text.nullish(), use: text.nullish() },
+        { name: filled, group: text.nullish(), use: text.nullish() },
         { error: 'must be tools with name, group and use' },
       ),
       { error: 'must be a list of tools' },
@@ -381,9 +378,9 @@ export const configSchema = section({
         section({
           ...subagentKeys,
           description: text.min(1, 'must say when to use it'),
-          system_prompt: text.min(1, 'must not be empty'),
-          tools: z.array(text, { error: 'must be a list of tool names' }).nullish(),
-          disallowed_tools: z.array(text, { error: 'must be a list of tool names' }).nullish(),
+          system_prompt: filled,
+          tools: listOf('tool names').nullish(),
+          disallowed_tools: listOf('tool names').nullish(),
         }),
         { error: 'must be a list of name: settings' },
       )
@@ -395,7 +392,7 @@ export const configSchema = section({
     mode: oneOf(['middleware', 'tool']).optional(),
     injection_enabled: yes.optional(),
     shutdown_flush_timeout_seconds: seconds(1, 300).optional(),
-    manager_class: text.min(1, 'must not be empty').optional(),
+    manager_class: filled.optional(),
     backend_config: section(memoryKeys).nullish(),
     ...memoryKeys,
   }).optional(),
@@ -413,7 +410,7 @@ export const configSchema = section({
     port: count('a port', 0, 65_535).optional(),
     token: text.min(16, 'must have at least 16 characters').nullish(),
     internal_token: text.min(16, 'must have at least 16 characters').nullish(),
-    allowed_hosts: z.array(text, { error: 'must be a list of host names' }).optional(),
+    allowed_hosts: listOf('host names').optional(),
     allowed_origins: z
       .array(z.url({ error: 'must be origins such as https://reindeer.example.org' }), {
         error: 'must be a list of origins',
@@ -422,7 +419,7 @@ export const configSchema = section({
     heartbeat_seconds: seconds(1, 300).optional(),
   }).optional(),
   approvals: section({
-    tools: z.array(text, { error: 'must be a list of tool names; "*" stands for every tool' }).optional(),
+    tools: listOf('tool names; "*" stands for every tool').optional(),
     expire_after_seconds: seconds(1, 31_536_000).nullish(),
   }).optional(),
   runs: section({
@@ -437,7 +434,7 @@ export const configSchema = section({
 export type ConfigFile = z.output<typeof configSchema>;
 export type ModelEntry = z.output<typeof modelSchema>;
 
-/** Sections of the reference that this version reads over: known, so no spelling mistake, and without effect yet. */
+/** Sections of the reference that have no effect here: known, so no spelling mistake. */
 export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'logging',
   'input_polish',
@@ -454,7 +451,7 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'plugins',
 ];
 
-/** Keys inside sections that the reference knows and that have no effect yet. */
+/** Keys inside sections likewise. */
 export const KEYS_WITHOUT_EFFECT: Readonly<Record<string, readonly string[]>> = {
   memory: [
     'storage_path',

@@ -12,6 +12,7 @@ import { checkInstances } from './instances.ts';
 import type { LoadedConfig } from './load.ts';
 import { type MemoryConfiguration, memoryOf } from './memory.ts';
 import { modelsOf } from './models.ts';
+import { milliseconds, unknownName } from './readers.ts';
 import { type AgentSettings, agentSettingsOf } from './safeguards.ts';
 import { schedulesOf } from './schedules.ts';
 import type { ConfigFile, ModelEntry } from './schema.ts';
@@ -236,10 +237,10 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
       crashPolicy: config.runs?.crash_policy ?? 'resume',
       maxActive: config.runs?.max_active ?? null,
       maxQueued: config.runs?.max_queued ?? null,
-      timeoutMs: config.runs?.timeout == null ? null : config.runs.timeout * 1000,
-      leaseMs: (config.run_ownership?.lease_seconds ?? 12) * 1000,
-      graceMs: (config.run_ownership?.grace_seconds ?? 3) * 1000,
-      drainMs: (config.runs?.drain_timeout ?? 10) * 1000,
+      timeoutMs: milliseconds(config.runs?.timeout, null),
+      leaseMs: milliseconds(config.run_ownership?.lease_seconds, 12_000),
+      graceMs: milliseconds(config.run_ownership?.grace_seconds, 3_000),
+      drainMs: milliseconds(config.runs?.drain_timeout, 10_000),
     },
     server,
   };
@@ -250,9 +251,12 @@ function providerOf(use: string | undefined): SandboxProviderName {
   if (isOwnModule(use)) return 'own';
   const found = SANDBOX_PROVIDERS.find((name) => name === use) ?? PROVIDER_CLASSES[use.split(':')[1] ?? ''];
   if (found === undefined)
-    throw new ReindeerError(
-      'configuration',
-      `sandbox.use: there is no sandbox provider "${use}" in this version.${didYouMean(use, SANDBOX_PROVIDERS)} Use one of: ${SANDBOX_PROVIDERS.join(', ')}.`,
+    throw unknownName(
+      'sandbox.use',
+      'sandbox provider',
+      use,
+      SANDBOX_PROVIDERS,
+      `one of: ${SANDBOX_PROVIDERS.join(', ')}`,
     );
   return found;
 }
@@ -338,7 +342,7 @@ function serverOf({ config, variables }: LoadedConfig, line: CommandLineSettings
     internalToken,
     allowedHosts: [...(config.server?.allowed_hosts ?? []), ...own],
     allowedOrigins: [...(config.server?.allowed_origins ?? []), ...cors],
-    heartbeatMs: (config.server?.heartbeat_seconds ?? 15) * 1000,
+    heartbeatMs: milliseconds(config.server?.heartbeat_seconds, 15_000),
   };
 }
 

@@ -5,6 +5,7 @@ import {
   type SubagentSettings,
   type TokenBudget,
 } from '@reindeer/agent';
+import { defined, milliseconds } from './readers.ts';
 import type { ConfigFile } from './schema.ts';
 
 type Section = NonNullable<ConfigFile['subagents']>;
@@ -22,11 +23,10 @@ export function subagentsOf(section: Section = {}): SubagentSettings {
       maxRunning: section.max_running ?? capacity.maxRunning,
       maxQueued: section.max_queued ?? capacity.maxQueued,
       policy: section.admission_policy ?? capacity.policy,
-      queueTimeoutMs:
-        section.queue_timeout_seconds === undefined ? capacity.queueTimeoutMs : section.queue_timeout_seconds * 1000,
+      queueTimeoutMs: milliseconds(section.queue_timeout_seconds, capacity.queueTimeoutMs),
     },
     maxTotalPerRun: section.max_total_per_run ?? DEFAULT_SUBAGENTS.maxTotalPerRun,
-    timeoutMs: section.timeout_seconds == null ? null : section.timeout_seconds * 1000,
+    timeoutMs: milliseconds(section.timeout_seconds, null),
     maxTurns: section.max_turns ?? null,
     tokenBudget: budgetOf(section.token_budget, defaultBudget),
     overrides: mapped(section.agents, (keys) => overrideOf(keys, defaultBudget)),
@@ -50,10 +50,10 @@ const mapped = <From, To>(
 
 function overrideOf(keys: Keys, defaultBudget: TokenBudget | null): SubagentOverride {
   return {
-    ...(keys.timeout_seconds == null ? {} : { timeoutMs: keys.timeout_seconds * 1000 }),
-    ...(keys.max_turns == null ? {} : { maxTurns: keys.max_turns }),
+    ...defined('timeoutMs', milliseconds(keys.timeout_seconds, null)),
+    ...defined('maxTurns', keys.max_turns),
     ...(keys.model == null ? {} : { model: keys.model === INHERIT ? null : keys.model }),
-    ...(keys.skills == null ? {} : { skills: keys.skills }),
+    ...defined('skills', keys.skills),
     ...(keys.token_budget == null ? {} : { tokenBudget: budgetOf(keys.token_budget, defaultBudget) }),
   };
 }
