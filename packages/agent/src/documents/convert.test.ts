@@ -1,5 +1,5 @@
 import { NO_LOG } from '@reindeer/protocol';
-import { verifies, zip } from '@reindeer/testkit';
+import { verifies, type ZipEntry, zip } from '@reindeer/testkit';
 import { afterAll, describe, expect, test } from 'vitest';
 import { Documents } from './documents.ts';
 import { CONVERTIBLE } from './jobs.ts';
@@ -12,37 +12,50 @@ const convert = (name: string, body: Uint8Array, maxCharacters = 100_000) =>
 const W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"';
 const paragraph = (text: string, style = ''): string =>
   `<w:p>${style === '' ? '' : `<w:pPr><w:pStyle w:val="${style}"/></w:pPr>`}<w:r><w:t>${text}</w:t></w:r></w:p>`;
-const docx = (body: string): Buffer =>
-  zip([
-    {
-      name: '[Content_Types].xml',
-      content:
-        '<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/><Override PartName="/word/styles.xml" ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.styles+xml"/></Types>',
-    },
-    {
-      name: '_rels/.rels',
-      content:
-        '<?xml version="1.0"?><Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/></Relationships>',
-    },
-    {
-      name: 'word/styles.xml',
-      content: `<?xml version="1.0"?><w:styles ${W}><w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/></w:style></w:styles>`,
-    },
-    {
-      name: 'word/_rels/document.xml.rels',
-      content:
-        '<?xml version="1.0"?><Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/styles" Target="styles.xml"/></Relationships>',
-    },
-    {
-      name: 'word/document.xml',
-      content: `<?xml version="1.0"?><w:document ${W}><w:body>${body}</w:body></w:document>`,
-    },
-  ]);
+const wordDocument = (body: string): string =>
+  `<?xml version="1.0"?><w:document ${W}><w:body>${body}</w:body></w:document>`;
+const docxParts = (body: string): ZipEntry[] => [
+  {
+    name: '[Content_Types].xml',
+    content:
+      '<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/><Override PartName="/word/styles.xml" ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.styles+xml"/></Types>',
+  },
+  {
+    name: '_rels/.rels',
+    content:
+      '<?xml version="1.0"?><Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/></Relationships>',
+  },
+  {
+    name: 'word/styles.xml',
+    content: `<?xml version="1.0"?><w:styles ${W}><w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/></w:style></w:styles>`,
+  },
+  {
+    name: 'word/_rels/document.xml.rels',
+    content:
+      '<?xml version="1.0"?><Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/styles" Target="styles.xml"/></Relationships>',
+  },
+  {
+    name: 'word/document.xml',
+    content: wordDocument(body),
+  },
+];
+const docx = (body: string): Buffer => zip(docxParts(body));
 
-const xlsx = (): Buffer => {
+const xlsx = (): Buffer => zip(xlsxParts('417000'));
+/** The same archive with another end. */
+function withEnd(archive: Buffer, { count, offset, size }: { count?: number; offset?: number; size?: number }): Buffer {
+  const changed = Buffer.from(archive);
+  const end = changed.length - 22;
+  if (count !== undefined) for (const at of [8, 10]) changed.writeUInt16LE(count, end + at);
+  if (size !== undefined) changed.writeUInt32LE(size, end + 12);
+  if (offset !== undefined) changed.writeUInt32LE(offset, end + 16);
+  return changed;
+}
+
+const xlsxParts = (value: string): ZipEntry[] => {
   const S = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"';
   const R = 'http://schemas.openxmlformats.org/officeDocument/2006/relationships';
-  return zip([
+  return [
     {
       name: '[Content_Types].xml',
       content: '<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>',
@@ -57,9 +70,9 @@ const xlsx = (): Buffer => {
     },
     {
       name: 'xl/worksheets/sheet1.xml',
-      content: `<?xml version="1.0"?><worksheet ${S}><dimension ref="A1:B2"/><sheetData><row r="1"><c r="A1" t="inlineStr"><is><t>name</t></is></c><c r="B1" t="inlineStr"><is><t>a|b</t></is></c></row><row r="2"><c r="A2" t="inlineStr"><is><t>Taimyr</t></is></c><c r="B2"><v>417000</v></c></row></sheetData></worksheet>`,
+      content: `<?xml version="1.0"?><worksheet ${S}><dimension ref="A1:B2"/><sheetData><row r="1"><c r="A1" t="inlineStr"><is><t>name</t></is></c><c r="B1" t="inlineStr"><is><t>a|b</t></is></c></row><row r="2"><c r="A2" t="inlineStr"><is><t>Taimyr</t></is></c><c r="B2"><v>${value}</v></c></row></sheetData></worksheet>`,
     },
-  ]);
+  ];
 };
 
 const slide = (...lines: string[]): string =>
@@ -147,6 +160,38 @@ describe('documents as Markdown', () => {
       await expect(convert(`a.${kind}`, bomb(1_000))).rejects.toMatchObject({
         cause: expect.stringMatching(/too many bytes/),
       });
+    },
+  );
+
+  test(
+    'nothing is read of an office file but what was measured: each reader finds the parts in its own way',
+    verifies('FILE-2'),
+    async () => {
+      // The list goes on beyond the number of parts that the archive names.
+      const shown = [
+        ...docxParts(paragraph('shown')),
+        { name: 'word/document.xml', content: wordDocument(paragraph('beyond')) },
+      ];
+      expect((await convert('a.docx', withEnd(zip(shown), { count: shown.length - 1 }))).markdown).toBe('shown');
+      // A second list, which those find who take the first one's place for moved.
+      const real = zip(docxParts(paragraph('shown')));
+      const other = zip(docxParts(paragraph('elsewhere')));
+      const first = real.subarray(0, -22);
+      const two = Buffer.concat([first, other]);
+      const size = real.readUInt32LE(real.length - 10);
+      expect(other.readUInt32LE(other.length - 10)).toBe(size);
+      expect((await convert('a.docx', withEnd(two, { offset: first.length - size }))).markdown).toBe('shown');
+      // A part that no list names.
+      const sheets = xlsxParts('417000');
+      const unlisted = zip([...sheets, ...xlsxParts('13').slice(-1)]);
+      const body = unlisted.subarray(0, unlisted.readUInt32LE(unlisted.length - 6));
+      const list = zip(sheets).subarray(-22 - zip(sheets).readUInt32LE(zip(sheets).length - 10), -22);
+      const hidden = Buffer.concat([body, list, unlisted.subarray(-22)]);
+      const { markdown } = await convert(
+        'a.xlsx',
+        withEnd(hidden, { count: sheets.length, offset: body.length, size: list.length }),
+      );
+      expect(markdown).toContain('417000');
     },
   );
 

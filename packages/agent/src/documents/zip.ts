@@ -26,8 +26,6 @@ export interface ZipEntry {
   readonly entry: Entry;
   /** Its bytes, unpacked. */
   content(): Promise<Buffer>;
-  /** Unpacks it and keeps nothing: what really comes is checked against what the list says. */
-  measure(): Promise<void>;
 }
 
 const open = promisify((bytes: Buffer, strict: boolean, done: (error: Error | null, file?: ZipFile) => void) =>
@@ -54,10 +52,10 @@ export async function* zipEntries(bytes: Uint8Array, bounds: ZipBounds): AsyncGe
     if (archive.entryCount > bounds.entries) throw new ZipTooLarge('entries', bounds.entries);
     let count = 0;
     let room = bounds.bytes;
-    const take = async <T>(entry: Entry, collect: (stream: Readable) => Promise<T>): Promise<T> => {
+    const content = async (entry: Entry): Promise<Buffer> => {
       room -= entry.uncompressedSize;
       if (room < 0) throw new ZipTooLarge('bytes', bounds.bytes);
-      return await collect(await streamOf(archive, entry));
+      return await collected(await streamOf(archive, entry));
     };
     for (let entry = await nextOf(archive); entry !== null; entry = await nextOf(archive)) {
       const current = entry;
@@ -65,8 +63,7 @@ export async function* zipEntries(bytes: Uint8Array, bounds: ZipBounds): AsyncGe
       if (count > bounds.entries) throw new ZipTooLarge('entries', bounds.entries);
       yield {
         entry: current,
-        content: () => take(current, collected),
-        measure: () => take(current, drained),
+        content: () => content(current),
       };
     }
   } finally {
@@ -112,10 +109,4 @@ async function collected(stream: Readable): Promise<Buffer> {
   const chunks: Buffer[] = [];
   for await (const chunk of stream) chunks.push(chunk as Buffer);
   return Buffer.concat(chunks);
-}
-
-async function drained(stream: Readable): Promise<void> {
-  for await (const _ of stream) {
-    // Only the number of bytes counts, and the stream itself counts them.
-  }
 }
