@@ -627,6 +627,9 @@ describe('durable context', () => {
       };
       const path = '/mnt/skills/public/research/SKILL.md';
       expect(await reading(path)).toEqual([{ path, name: 'research', description: 'finds things' }]);
+      // However the path is written, it is the file that the tool opened.
+      for (const other of ['/mnt/skills/public/./research//SKILL.md', ' /mnt/skills/x/../public/research/SKILL.md'])
+        expect(await reading(other)).toEqual([{ path, name: 'research', description: 'finds things' }]);
       expect(await reading('/mnt/user-data/workspace/SKILL.md')).toBeUndefined();
       expect(await reading(path, [])).toBeUndefined();
     },

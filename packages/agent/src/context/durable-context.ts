@@ -4,12 +4,15 @@ import { hiddenNote, isTool, textOf } from '../loop/messages.ts';
 import { defineMiddleware, type Middleware, type State, type ToolCall } from '../loop/middleware.ts';
 import { toolMessagesOf } from '../middleware/tool-messages.ts';
 import { escapedText } from '../safety/tags.ts';
+import { virtualPath } from '../tools/paths.ts';
 import { markOfCompaction } from './compaction.ts';
 
 export const DURABLE_CONTEXT = 'durable-context';
 const MAX_SUMMARY = 6_000;
 const MAX_LEDGER = 6_000;
 const MAX_DESCRIPTION = 500;
+/** Skills that the block names, the newest. */
+const MAX_SKILLS = 8;
 
 export interface DurableContextSettings {
   /** Tools whose reading of a `SKILL.md` is remembered; empty = none is. */
@@ -103,10 +106,12 @@ function delegationLines(state: State): string {
 function skillLines(state: State): string {
   const entries = Array.isArray(state.skill_context) ? (state.skill_context as Record<string, unknown>[]) : [];
   return bounded(
-    entries.map(
-      ({ name, description, path }) =>
-        `- ${escapedText(`${String(name ?? '')}: ${String(description ?? '').slice(0, MAX_DESCRIPTION)} (${String(path ?? '')})`)}`,
-    ),
+    entries
+      .slice(-MAX_SKILLS)
+      .map(
+        ({ name, description, path }) =>
+          `- ${escapedText(`${String(name ?? '')}: ${String(description ?? '').slice(0, MAX_DESCRIPTION)} (${String(path ?? '')})`)}`,
+      ),
   );
 }
 
@@ -129,10 +134,19 @@ interface SkillReference {
   readonly description: string;
 }
 
-function skillOf(call: ToolCall, message: ToolMessage | undefined, root: string): SkillReference | null {
-  const { path } = call.args;
-  if (typeof path !== 'string' || !path.startsWith(root) || !path.endsWith('/SKILL.md') || path.includes('..'))
+/** As the tool opened it: however it was written, the same file is the same skill. */
+function filePath(given: unknown): string | null {
+  if (typeof given !== 'string') return null;
+  try {
+    return virtualPath(given);
+  } catch {
     return null;
+  }
+}
+
+function skillOf(call: ToolCall, message: ToolMessage | undefined, root: string): SkillReference | null {
+  const path = filePath(call.args.path);
+  if (path === null || !path.startsWith(root) || !path.endsWith('/SKILL.md')) return null;
   if (message === undefined || message.status === 'error') return null;
   const head = /^---\n([\s\S]{0,8000}?)\n---/.exec(textOf(message as BaseMessage).slice(0, 10_000))?.[1] ?? '';
   const field = (name: string): string =>

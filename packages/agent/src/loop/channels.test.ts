@@ -4,11 +4,14 @@ import { verifies } from '@reindeer/testkit';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
+import type { Skill } from '../skills/library.ts';
+import { allowedTools } from '../skills/policy.ts';
 import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel } from '../test-support/fake-model.ts';
 import { drain, fixture } from '../test-support/run-loop.ts';
 import { channelsOfSchema } from './channels.ts';
 import { foldMessages, REMOVE_ALL } from './messages.ts';
+import type { State } from './middleware.ts';
 import { defineMiddleware } from './middleware.ts';
 import { threadChannels } from './thread-channels.ts';
 
@@ -113,12 +116,50 @@ describe('the other channels', () => {
     expect(kept.map((entry) => entry.id)).toEqual(many.slice(10).map((entry) => entry.id));
   });
 
-  test('skills are known by path, 8 of them, with short descriptions', verifies('ST-1b'), () => {
-    const skills = Array.from({ length: 10 }, (_, index) => ({ path: `/s${index}`, description: 'd'.repeat(600) }));
+  test('skills are known by path; the descriptions of the newest 8 are kept, and short', verifies('ST-1b'), () => {
+    const skills = Array.from({ length: 10 }, (_, index) => ({
+      path: `/s${index}`,
+      name: 'n',
+      description: 'd'.repeat(600),
+    }));
     const kept = reduce('skill_context', [], [...skills, skills[3]]) as { path: string; description: string }[];
-    expect(kept.map((skill) => skill.path)).toEqual(['/s2', '/s4', '/s5', '/s6', '/s7', '/s8', '/s9', '/s3']);
-    expect(kept[0]?.description).toHaveLength(500);
+    expect(kept.map((skill) => skill.path)).toEqual([
+      '/s0',
+      '/s1',
+      '/s2',
+      '/s4',
+      '/s5',
+      '/s6',
+      '/s7',
+      '/s8',
+      '/s9',
+      '/s3',
+    ]);
+    expect(kept.map((skill) => skill.description?.length ?? 0)).toEqual([0, 0, ...Array(8).fill(500)]);
   });
+
+  test(
+    'reading many others does not make the agent forget a skill that keeps it to its tools',
+    verifies('SK-9'),
+    () => {
+      const restricting = {
+        location: '/mnt/skills/public/strict',
+        enabled: true,
+        allowedTools: ['read_file'],
+      } as Skill;
+      let read: unknown = [{ path: '/mnt/skills/public/strict/SKILL.md', name: 'strict', description: '' }];
+      for (let at = 0; at < 500; at++)
+        read = reduce('skill_context', read, [
+          { path: `/mnt/skills/public/s${at}/SKILL.md`, name: 's', description: '' },
+        ]);
+      const allowed = allowedTools({ messages: [], skill_context: read } as unknown as State, {
+        skills: [restricting],
+        delegated: false,
+      });
+      expect(allowed?.has('bash')).toBe(false);
+      expect((read as unknown[]).length).toBeLessThanOrEqual(1_000);
+    },
+  );
 
   test('no reducer throws or mutates, whatever is written', verifies('ST-1b'), () => {
     fc.assert(

@@ -5,7 +5,10 @@ import { mergeGoal } from '../goals/goal.ts';
 import { type Channel, lastWrite, messagesChannel, reduced } from './channels.ts';
 
 const MAX_DELEGATIONS = 50;
-const MAX_SKILLS = 8;
+/** More than there can be skills: one that was read restricts the agent, and reading others must not lift that. */
+const MAX_SKILLS = 1_000;
+/** Of so many the descriptions are kept. */
+const DESCRIBED_SKILLS = 8;
 const MAX_DESCRIPTION = 500;
 const TERMINAL = new Set(['completed', 'failed', 'cancelled', 'timed_out', 'success', 'error']);
 
@@ -98,5 +101,8 @@ function mergeSkills(left: unknown, right: unknown): unknown {
       ...(typeof description === 'string' ? { description: description.slice(0, MAX_DESCRIPTION) } : {}),
     });
   }
-  return [...merged.values()].slice(-MAX_SKILLS);
+  const kept = [...merged.values()].slice(-MAX_SKILLS);
+  return kept.map((skill, at) =>
+    at < kept.length - DESCRIBED_SKILLS ? { path: skill.path, name: skill.name } : skill,
+  );
 }
