@@ -146,7 +146,7 @@ describe('the other channels', () => {
         location: '/mnt/skills/public/strict',
         enabled: true,
         allowedTools: ['read_file'],
-      } as Skill;
+      } as unknown as Skill;
       let read: unknown = [{ path: '/mnt/skills/public/strict/SKILL.md', name: 'strict', description: '' }];
       for (let at = 0; at < 500; at++)
         read = reduce('skill_context', read, [

@@ -1,5 +1,6 @@
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 import { ReindeerError, type SandboxFiles } from '@reindeer/protocol';
+import type { Hide } from '../tools/text.ts';
 
 /** What the model and the page get of a call. */
 export interface MappedResult {
@@ -31,6 +32,7 @@ const EXTENSIONS: Readonly<Record<string, string>> = {
  * kept as files of the thread and named, since few providers take them in a tool's result; `view_image` shows a picture to the model.
  *
  * @param name what files are called after: unique to the call
+ * @param hide takes secrets out, before the text is cut: what is left of a cut one is hidden by nobody
  * @param files null where there is no place for files: they are left out then, and the text says so
  * @throws ReindeerError `tool_failed` with the text of a result that is an error
  */
@@ -38,6 +40,7 @@ export async function mapResult(
   result: CallToolResult,
   name: string,
   files: () => Promise<SandboxFiles | null>,
+  hide: Hide = (text) => text,
 ): Promise<MappedResult> {
   const parts: string[] = [];
   let kept = 0;
@@ -73,17 +76,20 @@ export async function mapResult(
         break;
     }
   }
-  const joined = parts.join('\n').slice(0, MAX_TEXT);
+  const joined = bounded(parts.join('\n'), hide);
   if (result.isError === true)
     throw new ReindeerError('tool_failed', joined.trim() || 'the tool failed and did not say why');
-  return { text: joined || textOf(result.structuredContent), structured: bounded(result.structuredContent) };
+  return { text: joined || textOf(result.structuredContent, hide), structured: small(result.structuredContent) };
 }
 
 /** A server may answer data alone. */
-const textOf = (structured: unknown): string =>
-  structured === undefined ? '(no output)' : JSON.stringify(structured).slice(0, MAX_TEXT);
+const textOf = (structured: unknown, hide: Hide): string =>
+  structured === undefined ? '(no output)' : bounded(JSON.stringify(structured), hide);
 
-function bounded(structured: unknown): unknown {
+const bounded = (text: string, hide: Hide): string =>
+  text.length <= MAX_TEXT ? text : hide(text.slice(0, MAX_TEXT), { end: true }).slice(0, MAX_TEXT);
+
+function small(structured: unknown): unknown {
   if (structured === undefined) return null;
   return JSON.stringify(structured).length <= MAX_STRUCTURED ? structured : null;
 }

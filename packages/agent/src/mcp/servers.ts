@@ -451,7 +451,8 @@ function callFailure(error: unknown, server: string, ended: boolean, signal: Abo
     );
   return new ReindeerError(
     'tool_failed',
-    `The MCP server ${server} refused the call: ${String((error as Error).message).slice(0, 500)}`,
+    // Cut to its length where secrets are taken out of it.
+    `The MCP server ${server} refused the call: ${String((error as Error).message).slice(0, 10_000)}`,
     { cause: error },
   );
 }

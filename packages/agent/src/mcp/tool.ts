@@ -3,6 +3,7 @@ import { DynamicStructuredTool, type StructuredToolInterface } from '@langchain/
 import type { SandboxFiles } from '@reindeer/protocol';
 import { whole } from '../history/well-formed.ts';
 import { type AttemptScope, scopeOf } from '../loop/scope.ts';
+import { masked } from '../tools/text.ts';
 import type { ListedTool } from './listed-tool.ts';
 import { type MappedResult, mapResult } from './results.ts';
 import type { McpServer } from './settings.ts';
@@ -58,8 +59,12 @@ export function mcpTool(server: McpServer, tool: ListedTool, call: CallServer): 
         task?: { messageId: string; index: number };
       };
       const result = await call(server, tool.name, args as Record<string, unknown>, scope, signal);
-      const mapped: MappedResult = await mapResult(result, fileName(name, toolCallId ?? task?.messageId ?? ''), () =>
-        filesOf(scope),
+      const hidden = (await scope.access?.hidden()) ?? [];
+      const mapped: MappedResult = await mapResult(
+        result,
+        fileName(name, toolCallId ?? task?.messageId ?? ''),
+        () => filesOf(scope),
+        (text, cut) => masked(text, hidden, cut),
       );
       return [mapped.text, mapped.structured === null ? undefined : { structured_content: mapped.structured }];
     },

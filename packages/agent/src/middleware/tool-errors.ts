@@ -3,7 +3,9 @@ import { type Command, isCommand, isGraphBubbleUp } from '@langchain/langgraph';
 import { ReindeerError } from '@reindeer/protocol';
 import { isTool, textOf } from '../loop/messages.ts';
 import { defineMiddleware, type Middleware } from '../loop/middleware.ts';
+import { scopeOf } from '../loop/scope.ts';
 import { toolErrorText } from '../tools/error-text.ts';
+import { masked } from '../tools/text.ts';
 import { metaOfError, metaOfText, TOOL_META, type ToolMeta } from '../tools/tool-meta.ts';
 
 export const TOOL_ERRORS = 'tool-errors';
@@ -24,8 +26,9 @@ export function toolErrorsMiddleware(): Middleware {
         return result;
       } catch (error) {
         if (isGraphBubbleUp(error) || runtime.signal?.aborted === true || isControl(error)) throw error;
+        const hidden = (await scopeOf(runtime).access?.hidden()) ?? [];
         const message = new ToolMessage({
-          content: toolErrorText(toolCall.name, error),
+          content: toolErrorText(toolCall.name, error, (text, cut) => masked(text, hidden, cut)),
           tool_call_id: toolCall.id ?? NO_ID,
           name: toolCall.name,
           status: 'error',

@@ -2,7 +2,7 @@ import type { StructuredToolInterface } from '@langchain/core/tools';
 import { type ExecResult, ReindeerError } from '@reindeer/protocol';
 import { z } from 'zod';
 import { defineTool, failed } from './define.ts';
-import { withoutMiddle } from './text.ts';
+import { type Hide, withoutMiddle } from './text.ts';
 
 export interface BashSettings {
   /** Milliseconds after which a command and everything it started is ended. */
@@ -48,11 +48,31 @@ export function bashTool(settings: BashSettings): StructuredToolInterface {
         throw new ReindeerError('aborted', 'The command was ended because the run was stopped.');
       const ending = endingOf(result, seconds);
       const hide = await hider();
-      const output = withoutMiddle(hide(result.output).trimEnd(), settings.maxOutputCharacters - ending.length - 1);
+      const output = withoutMiddle(
+        result.output.trimEnd(),
+        settings.maxOutputCharacters - ending.length - 1,
+        result.truncatedBytes === 0 ? hide : beside(hide),
+      );
       const text = output === '' ? ending || '(no output)' : `${output}${ending === '' ? '' : `\n${ending}`}`;
       return result.ended === 'exit' ? text : failed(text);
     },
   });
+}
+
+const DROPPED = /(\n\[… \d+ bytes of output were dropped here …\]\n)/;
+
+/** Where the sandbox has dropped output, a secret may have been cut through. */
+function beside(hide: Hide): Hide {
+  return (text, cut = {}) => {
+    const parts = text.split(DROPPED);
+    return parts
+      .map((part, at) =>
+        at % 2 === 1
+          ? part
+          : hide(part, { start: at > 0 || cut.start === true, end: at < parts.length - 1 || cut.end === true }),
+      )
+      .join('');
+  };
 }
 
 function endingOf(result: ExecResult, seconds: number): string {

@@ -9,7 +9,7 @@ import { exited, MemorySandboxes, type MemorySandboxOptions } from '../test-supp
 import { type CoreToolSettings, coreTools, DEFAULT_CORE_TOOLS } from './core-tools.ts';
 import { shownPath, virtualPath } from './paths.ts';
 import { numbered } from './read-file.ts';
-import { masked, withoutMiddle } from './text.ts';
+import { type Cut, hiddenForms, masked, withoutMiddle } from './text.ts';
 import { TOOL_META } from './tool-meta.ts';
 
 const ROOT = '/mnt/user-data';
@@ -323,4 +323,54 @@ test('cut and masked text', verifies('SL-18', 'SL-23'), () => {
   );
   expect(masked('12345678 1234567', ['12345678', '1234567', ''])).toBe('[secret] 1234567');
   expect(masked('prefix-of-a-secret', ['prefix-of', 'prefix-of-a-secret'])).toBe('[secret]');
+});
+
+test(
+  'no half of a secret is left where a text was cut, and what is shown costs what is shown',
+  verifies('SK-8'),
+  () => {
+    const secret = 'rk-7Gq2mPz9LxT4';
+    const hide = (text: string, cut?: Cut) => masked(text, hiddenForms([secret]), cut);
+    fc.assert(
+      fc.property(fc.nat(400), fc.nat(400), fc.integer({ min: 80, max: 300 }), (before, behind, limit) => {
+        const cut = withoutMiddle(`${'.'.repeat(before)}${secret}${'.'.repeat(behind)}`, limit, hide);
+        expect(cut.length).toBeLessThanOrEqual(limit);
+        for (let at = 0; at + 5 <= secret.length; at++) expect(cut).not.toContain(secret.slice(at, at + 5));
+      }),
+    );
+    let seen = 0;
+    withoutMiddle('x'.repeat(1_000_000), 1_000, (text) => {
+      seen += text.length;
+      return text;
+    });
+    expect(seen).toBeLessThanOrEqual(2_000);
+    expect(masked('a rk-7G', [secret], { end: true })).toBe('a [secret]');
+    expect(masked('4LxT4 b', ['rk-7Gq2mPz94LxT4'], { start: true })).toBe('[secret] b');
+    expect(masked('a rk-7G', [secret])).toBe('a rk-7G');
+  },
+);
+
+test('a secret is hidden in the forms that programs give it by themselves', verifies('SK-8'), () => {
+  const secret = 'p+q/r s?t~7Gq2mPz9';
+  const hidden = hiddenForms([secret]);
+  const of = (text: string) => masked(text, hidden);
+  const base64 = (text: string) => Buffer.from(text).toString('base64');
+  for (const before of ['', 'u', 'us', 'user:', '{"key":"'])
+    for (const behind of ['', '\n', '"}', '@example.com']) {
+      const text = base64(`${before}${secret}${behind}`);
+      expect(of(`> Authorization: Basic ${text}`)).toContain('[secret]');
+      const url = Buffer.from(`${before}${secret}${behind}`).toString('base64url');
+      expect(of(url)).toContain('[secret]');
+      // What is left around the mark says next to nothing of the value.
+      const [left = '', right = ''] = of(text).split('[secret]');
+      expect(left.length + right.length).toBeLessThanOrEqual(Math.ceil(((before.length + behind.length) * 8) / 6) + 6);
+    }
+  expect(of(`https://example.org/?key=${encodeURIComponent(secret)}&x=1`)).toBe(
+    'https://example.org/?key=[secret]&x=1',
+  );
+  expect(of(new URLSearchParams({ key: 'abcdefgh ijk' }).toString())).toBe('key=abcdefgh+ijk');
+  expect(masked(new URLSearchParams({ key: 'abcdefgh ijk' }).toString(), hiddenForms(['abcdefgh ijk']))).toBe(
+    'key=[secret]',
+  );
+  expect(of(Buffer.from(secret).toString('hex'))).toBe('[secret]');
 });

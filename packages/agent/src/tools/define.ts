@@ -4,7 +4,7 @@ import type { Command } from '@langchain/langgraph';
 import { ReindeerError, type Sandbox } from '@reindeer/protocol';
 import type { z } from 'zod';
 import { type AttemptScope, scopeOf } from '../loop/scope.ts';
-import { masked } from './text.ts';
+import { type Hide, masked } from './text.ts';
 import { metaOfError, metaOfText, SUCCESS, TOOL_META, type ToolMeta } from './tool-meta.ts';
 
 /** What a tool of ours gets beside its arguments. */
@@ -26,7 +26,7 @@ export interface ToolContext {
    * What takes secrets out of a text. Results are rid of them anyway; a tool that cuts a text does it before, since half of a value would be
    * hidden by nobody.
    */
-  hider(): Promise<(text: string) => string>;
+  hider(): Promise<Hide>;
 }
 
 export interface ToolDefinition<Schema extends z.ZodObject> {
@@ -94,7 +94,7 @@ export function defineTool<Schema extends z.ZodObject>(definition: ToolDefinitio
         sandbox: () => scope.sandbox(),
         hider: async () => {
           const hidden = [...secrets, ...((await scope.access?.hidden()) ?? [])];
-          return (text) => masked(text, hidden);
+          return (text, cut) => masked(text, hidden, cut);
         },
       });
       if (typeof result === 'string') return answer(result, judgedByText ? metaOfText(result) : SUCCESS);

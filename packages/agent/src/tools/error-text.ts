@@ -1,4 +1,5 @@
 import { ReindeerError } from '@reindeer/protocol';
+import type { Hide } from './text.ts';
 
 /** Longest error detail that goes to the model (MW-13). */
 export const MAX_ERROR_DETAIL = 500;
@@ -8,17 +9,19 @@ const MAX_EXAMINED = 4_000;
 /**
  * What the model is told about a failed tool: the tool, the kind of error, at most 500 characters of detail without stack
  * traces or host paths, and what to do.
+ *
+ * @param hide takes secrets out, before the detail is cut
  */
-export function toolErrorText(tool: string, error: unknown): string {
+export function toolErrorText(tool: string, error: unknown, hide: Hide = (text) => text): string {
   if (ReindeerError.is(error) && error.code === 'validation_failed')
-    return `Error: ${detailOf(error)}. Correct the arguments and call it again.`;
+    return `Error: ${detailOf(error, hide)}. Correct the arguments and call it again.`;
   const kind = ReindeerError.is(error) ? error.code : error instanceof Error ? error.name : typeof error;
-  return `Error: tool '${tool}' failed with ${kind}: ${detailOf(error)}. Continue with what you have, or choose another tool.`;
+  return `Error: tool '${tool}' failed with ${kind}: ${detailOf(error, hide)}. Continue with what you have, or choose another tool.`;
 }
 
-function detailOf(error: unknown): string {
+function detailOf(error: unknown, hide: Hide): string {
   const message = (error instanceof Error ? error.message : String(error)).slice(0, MAX_EXAMINED);
-  const plain = withoutHostDetails(message)
+  const plain = withoutHostDetails(hide(message, { end: true }))
     .trim()
     .replace(/[.\s]+$/, '');
   return plain.length > MAX_ERROR_DETAIL ? `${plain.slice(0, MAX_ERROR_DETAIL - 1)}…` : plain;
