@@ -37,10 +37,11 @@ test('it says what it needs when there is no cluster', async () => {
 });
 
 test('it serves on the loopback until it is told to end, and warns when nobody can be let in', async () => {
-  const { host, said, process, folder } = await hostOf({ KUBECONFIG_PATH: 'kubeconfig.yaml' });
+  // An empty variable, as manifests have them, is none.
+  const { host, said, process, folder } = await hostOf({ KUBECONFIG_PATH: 'kubeconfig.yaml', K8S_NAMESPACE: '' });
   await writeFile(
     `${folder}/kubeconfig.yaml`,
-    'current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]\nusers: [{name: u, user: {token: of-mine}}]\n',
+    'current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u, namespace: of-the-context}}]\nclusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]\nusers: [{name: u, user: {token: of-mine}}]\n',
   );
   const running = program(host, ['provisioner', '--port', '0']);
   let address: string | undefined;
@@ -50,6 +51,7 @@ test('it serves on the loopback until it is told to end, and warns when nobody c
   }
   expect((await fetch(`${address}/health`)).status).toBe(200);
   expect((await fetch(`${address}/api/sandboxes`, { headers: { 'x-api-key': '' } })).status).toBe(401);
+  expect(said.join('')).toContain('for namespace of-the-context');
   process.emit('SIGTERM');
   expect(await running).toBe(0);
   expect(said.join('')).toContain('PROVISIONER_API_KEY is empty');

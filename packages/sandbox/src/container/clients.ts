@@ -196,8 +196,9 @@ export class ContainerClients {
     request: CheckedRequest,
   ): Promise<ExecResult> {
     const mirror = this.#mirrorOf(info, paths);
+    let brought: readonly string[];
     try {
-      await mirror.bring(client.files, request.signal);
+      brought = (await mirror.bring(client.files, request.signal)).notices;
     } catch (cause) {
       if (request.signal.aborted)
         return { output: '', exitCode: null, ended: 'aborted', truncatedBytes: 0, durationMs: 0 };
@@ -210,7 +211,7 @@ export class ContainerClients {
     }
     const result = await this.#command(client, paths, request, request.signal);
     try {
-      return withNotices(result, (await mirror.fetch(client.files)).notices);
+      return withNotices(result, [...brought, ...(await mirror.fetch(client.files)).notices]);
     } catch (error) {
       const why = ReindeerError.is(error) ? error.message : 'the connection failed';
       this.#parts.surroundings.logger.warn('The files of a sandbox could not be read back', {
@@ -218,6 +219,7 @@ export class ContainerClients {
         cause: String(error),
       });
       return withNotices(result, [
+        ...brought,
         `what this command wrote could not be read back (${why}) and is only in the sandbox; it is tried again after the next command`,
       ]);
     }

@@ -31,7 +31,7 @@ export class MirrorClient {
   list(signal?: AbortSignal): Promise<MirrorListing> {
     const call = { method: 'POST', path: '/v1/mirror/list', body: {} } as const;
     return this.#limited(call, LIST_MS, signal, async (response) => {
-      const reader = new FrameReader(response);
+      const reader = new FrameReader(atMost(response, ANSWER_BYTES));
       const entries = new Map<string, MirrorEntry>();
       const leftOut = new Set<string>();
       for (let line = await reader.header(); line !== undefined; line = await reader.header()) {
@@ -124,6 +124,16 @@ export class MirrorClient {
 
 function timeFor(entries: readonly MirrorEntry[]): number {
   return TRANSFER_MS + (entries.reduce((sum, { size }) => sum + size, 0) / MIB) * 1000;
+}
+
+/** What comes, up to so many bytes: what a sandbox says of its files is kept, and it may be hostile. */
+async function* atMost(source: AsyncIterable<Buffer>, bytes: number): AsyncGenerator<Buffer> {
+  let left = bytes;
+  for await (const part of source) {
+    left -= part.length;
+    if (left < 0) throw unreadable();
+    yield part;
+  }
 }
 
 async function* none(): AsyncGenerator<Buffer> {}

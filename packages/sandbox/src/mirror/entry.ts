@@ -12,8 +12,9 @@ export const WRITABLE: readonly string[] = ['workspace', 'outputs'];
 export const MAX_MIRRORED_BYTES = 100 * 1024 * 1024;
 /** Entries of all folders of one thread. */
 export const MAX_MIRRORED_ENTRIES = 50_000;
-const MAX_PATH = 4_096;
-const MAX_TARGET = 4_096;
+/** Characters of a carried path, and of what a link says. */
+export const MAX_PATH = 4_096;
+export const MAX_TARGET = 4_096;
 
 export interface MirrorEntry {
   /** `workspace/a/b`. */
@@ -46,6 +47,25 @@ export function fileStamp(
 ): string {
   const plain = `f:${stats.size}:${stats.mtimeMs}:${stats.ino}:${stats.mode & 0o777}`;
   return byMetadata ? `${plain}:${stats.ctimeMs}` : plain;
+}
+
+/** A file as it travels; null = it is none, or is not carried. @param commands may whoever writes set times as they like, and give several names? */
+export function fileEntry(
+  path: string,
+  stats: Pick<Stats, 'isFile' | 'size' | 'nlink' | 'mtimeMs' | 'ctimeMs' | 'ino' | 'mode'>,
+  commands: boolean,
+): MirrorEntry | null {
+  if (!stats.isFile() || stats.size > MAX_MIRRORED_BYTES || (!commands && stats.nlink > 1)) return null;
+  return {
+    path,
+    kind: 'file',
+    size: stats.size,
+    mode: stats.mode & 0o777,
+    // A command may set times that no system of numbers holds.
+    modifiedAt: Math.min(Number.MAX_SAFE_INTEGER, Math.max(0, Math.floor(stats.mtimeMs))),
+    target: '',
+    stamp: fileStamp(stats, commands),
+  };
 }
 
 export const directoryStamp = (mode: number): string => `d:${mode & 0o777}`;

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import {
   chmod,
   lstat,
@@ -15,75 +15,17 @@ import {
   utimes,
   writeFile,
 } from 'node:fs/promises';
-import type { AddressInfo } from 'node:net';
 import { promisify } from 'node:util';
-import { describe, expect, onTestFinished, test } from 'vitest';
-import { ServerTransport } from '../container/transport.ts';
-import { makeThreadFolders } from '../folders.ts';
-import { PipePool } from '../process/pipes.ts';
-import { CommandRunner } from '../server/commands.ts';
-import { digest } from '../server/http.ts';
-import { createSandboxServer } from '../server/server.ts';
-import { realClock, realSurroundings, temporaryHome, temporaryThread } from '../test-support.ts';
+import { describe, expect, test } from 'vitest';
+import { realClock, temporaryHome } from '../test-support.ts';
 import { MirrorClient } from './client.ts';
-import { FolderMirror } from './mirror.ts';
-import { threadTree } from './thread-tree.ts';
+import { mirrorScene } from './testing/scene.ts';
 
-const SECRET = 'a secret of at least thirty-two characters';
 const sha = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
-
-/** A thread here, and a real server with folders of its own there. */
-async function scene(options: { readonly maxBytes?: number } = {}) {
-  const { paths, toolFiles, files } = await temporaryThread();
-  await makeThreadFolders(paths, null);
-  const there = await temporaryHome();
-  const folders = new Map(['workspace', 'uploads', 'outputs', 'skills'].map((name) => [name, `${there}/${name}`]));
-  for (const folder of folders.values()) await mkdir(folder);
-  const pipes = new PipePool(`${there}/pipes`);
-  const runner = new CommandRunner({
-    clock: realClock,
-    uuid: randomUUID,
-    pipes,
-    environment: {},
-    ownsContainer: false,
-  });
-  const server = createSandboxServer({
-    secretHash: digest(SECRET),
-    runner,
-    clock: realClock,
-    uuid: randomUUID,
-    version: '0',
-    home: there,
-    folders,
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const url = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
-  const transport = new ServerTransport({ kind: 'url', url }, SECRET, {});
-  onTestFinished(async () => {
-    await transport.close();
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
-    await pipes.close();
-  });
-  const client = new MirrorClient(transport, realClock);
-  const newMirror = () => new FolderMirror(threadTree(paths, realSurroundings().random), options.maxBytes ?? 1024 ** 3);
-  return {
-    here: paths.folders,
-    skills: paths.skills,
-    there,
-    client,
-    transport,
-    mirror: newMirror(),
-    newMirror,
-    toolFiles,
-    files,
-    server,
-  };
-}
 
 describe('a copy of the thread’s folders in a sandbox that does not share them', () => {
   test('what is here is there before a command, and what it did is here after it', async () => {
-    const { here, skills, there, client, mirror, files, toolFiles } = await scene();
+    const { here, skills, there, client, mirror, files, toolFiles } = await mirrorScene();
     await files.write('/mnt/user-data/uploads/table.csv', 'a,b\n');
     await toolFiles.write('/mnt/user-data/workspace/deep/er/program.sh', '#!/bin/bash\n');
     await chmod(`${here.workspace}/deep/er/program.sh`, 0o755);
@@ -126,7 +68,7 @@ describe('a copy of the thread’s folders in a sandbox that does not share them
   });
 
   test('nothing is sent twice, and a change that hides behind its time is seen', async () => {
-    const { there, transport, mirror, newMirror, toolFiles, here } = await scene();
+    const { there, transport, mirror, newMirror, toolFiles, here } = await mirrorScene();
     await toolFiles.write('/mnt/user-data/workspace/a.txt', 'aaaa');
     const calls: string[] = [];
     const counted = new MirrorClient(
@@ -154,7 +96,7 @@ describe('a copy of the thread’s folders in a sandbox that does not share them
   });
 
   test('every byte of 100 MB, both ways', { timeout: 60_000 }, async () => {
-    const { here, there, client, mirror } = await scene();
+    const { here, there, client, mirror } = await mirrorScene();
     const big = randomBytes(100 * 1024 * 1024);
     await writeFile(`${here.uploads}/big.bin`, big);
     await mirror.bring(client);
@@ -179,7 +121,7 @@ describe('a copy of the thread’s folders in a sandbox that does not share them
   });
 
   test('what a tool did while a command ran is not lost, and what both did is told', async () => {
-    const { here, there, client, mirror, toolFiles } = await scene();
+    const { here, there, client, mirror, toolFiles } = await mirrorScene();
     await toolFiles.write('/mnt/user-data/workspace/both.txt', 'old');
     await toolFiles.write('/mnt/user-data/workspace/tool.txt', 'old');
     await mirror.bring(client);
@@ -198,7 +140,7 @@ describe('a copy of the thread’s folders in a sandbox that does not share them
   });
 
   test('uploads and skills come back to what they were, and are never taken from a sandbox', async () => {
-    const { here, skills, there, client, mirror, files } = await scene();
+    const { here, skills, there, client, mirror, files } = await mirrorScene();
     await files.write('/mnt/user-data/uploads/a', 'a');
     await writeFile(`${skills}/s`, 's');
     await mirror.bring(client);
@@ -220,7 +162,7 @@ describe('a copy of the thread’s folders in a sandbox that does not share them
   });
 
   test('links are carried and never followed; FIFOs block nobody', async () => {
-    const { here, there, client, mirror, files } = await scene();
+    const { here, there, client, mirror, files } = await mirrorScene();
     const outside = await temporaryHome();
     await writeFile(`${outside}/secret`, 'of the host');
     await mirror.bring(client);
@@ -243,7 +185,7 @@ describe('a copy of the thread’s folders in a sandbox that does not share them
   });
 
   test('more than the thread may have is not taken, at once or little by little, and nothing is lost by it', async () => {
-    const { here, there, client, mirror } = await scene({ maxBytes: 1_000 });
+    const { here, there, client, mirror } = await mirrorScene({ maxBytes: 1_000 });
     await mirror.bring(client);
     await writeFile(`${there}/outputs/a`, 'x'.repeat(600));
     await mirror.fetch(client);
@@ -256,7 +198,7 @@ describe('a copy of the thread’s folders in a sandbox that does not share them
   });
 
   test('a folder that is missing on one side is no reason to empty the other one', async () => {
-    const { here, there, client, mirror, toolFiles } = await scene();
+    const { here, there, client, mirror, toolFiles } = await mirrorScene();
     await toolFiles.write('/mnt/user-data/workspace/a', 'a');
     await mirror.bring(client);
     await rename(`${there}/workspace`, `${there}/elsewhere`);
@@ -269,7 +211,7 @@ describe('a copy of the thread’s folders in a sandbox that does not share them
   });
 
   test('a connection that breaks is made good by the next one', async () => {
-    const { here, there, client, mirror, server, toolFiles } = await scene();
+    const { here, there, client, mirror, server, toolFiles } = await mirrorScene();
     await toolFiles.write('/mnt/user-data/workspace/a', 'a');
     await mirror.bring(client);
     await writeFile(`${there}/outputs/b`, randomBytes(4 * 1024 * 1024));

@@ -2,7 +2,7 @@ import { ReindeerError, VIRTUAL_ROOT } from '@reindeer/protocol';
 import { KeyedLock } from '../keyed-lock.ts';
 import { mirrorFrames } from '../server/mirror-routes.ts';
 import type { MirrorClient } from './client.ts';
-import { type MirrorEntry, type MirrorListing, WRITABLE } from './entry.ts';
+import { MAX_MIRRORED_ENTRIES, type MirrorEntry, type MirrorListing, WRITABLE } from './entry.ts';
 import { headerFrame, VoidContent } from './frames.ts';
 import { firstBase, type Pair, type PullPlan, planPull, planPush } from './plan.ts';
 import type { Tree } from './tree.ts';
@@ -25,18 +25,23 @@ const MAX_NAMED = 5;
 export class FolderMirror {
   readonly #tree: Tree;
   readonly #maxBytes: number;
+  readonly #maxEntries: number;
   /** A transfer at a time, whoever runs commands. */
   readonly #turn = new KeyedLock();
   #base: Map<string, Pair> | null = null;
 
-  /** @param maxBytes the thread's disk space: a sandbox cannot make it pass that */
-  constructor(tree: Tree, maxBytes: number) {
+  /** @param maxBytes the thread's disk space: a sandbox cannot make it pass that, nor this number of entries, whatever it says */
+  constructor(tree: Tree, maxBytes: number, maxEntries = MAX_MIRRORED_ENTRIES) {
     this.#tree = tree;
     this.#maxBytes = maxBytes;
+    this.#maxEntries = maxEntries;
   }
 
-  /** Brings what the sandbox lacks. Rejects when it could not all be brought: then no command may run on it. */
-  bring(client: MirrorClient, signal?: AbortSignal): Promise<void> {
+  /**
+   * Brings what the sandbox lacks. Rejects when it could not be brought: then no command may run on it. What can never be brought, and
+   * what something in the sandbox is in the way of, is told: a command is what could clear the way.
+   */
+  bring(client: MirrorClient, signal?: AbortSignal): Promise<{ readonly notices: readonly string[] }> {
     return this.#turn.run('', () => this.#bring(client, signal), signal);
   }
 
@@ -45,12 +50,15 @@ export class FolderMirror {
     return this.#turn.run('', () => this.#fetch(client));
   }
 
-  async #bring(client: MirrorClient, signal: AbortSignal | undefined): Promise<void> {
+  async #bring(
+    client: MirrorClient,
+    signal: AbortSignal | undefined,
+  ): Promise<{ readonly notices: readonly string[] }> {
     const local = await this.#tree.list();
     const base = this.#base ?? firstBase(local, await client.list(signal));
     this.#base = base;
     const { put, remove } = planPush(base, local);
-    if (put.length === 0 && remove.length === 0) return;
+    const blocked: string[] = [];
     // Removals go first, in one request: what is made later may stand in the same place.
     for (let from = 0; from < remove.length || from < put.length; from += BATCH) {
       const gone = remove.slice(from, from + BATCH);
@@ -68,9 +76,12 @@ export class FolderMirror {
       const written = await client.write(frames, sizeOf(batch), signal);
       for (const [path, remote] of written) {
         const stamp = sent.get(path);
-        if (stamp !== undefined && remote !== null) base.set(path, { local: stamp, remote });
+        if (stamp === undefined) continue;
+        if (remote === null) blocked.push(path);
+        else base.set(path, { local: stamp, remote });
       }
     }
+    return { notices: broughtNotices(local, blocked) };
   }
 
   async #fetch(client: MirrorClient): Promise<{ readonly notices: readonly string[] }> {
@@ -83,7 +94,14 @@ export class FolderMirror {
       if (pair === null) base.delete(path);
       else base.set(path, pair);
     }
-    this.#checkSpace(local, plan);
+    let left = this.#space(local, plan);
+    const counted = async function* (content: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+      for await (const piece of content) {
+        left -= piece.length;
+        if (left < 0) throw tooLarge('the sandbox sends more bytes of files than it said');
+        yield piece;
+      }
+    };
     for (const path of plan.remove) {
       await this.#tree.remove(path);
       base.delete(path);
@@ -95,7 +113,7 @@ export class FolderMirror {
         // A file tool may have been faster since the listing.
         const changed = (await this.#tree.stampOf(entry.path)) !== (local.entries.get(entry.path)?.stamp ?? '');
         if (changed) conflicts.push(entry.path);
-        else if (!(await this.#take(base, entry, content))) blocked.push(entry.path);
+        else if (!(await this.#take(base, entry, counted(content)))) blocked.push(entry.path);
       });
     }
     return { notices: noticesOf(remote, conflicts, blocked) };
@@ -114,18 +132,29 @@ export class FolderMirror {
     }
   }
 
-  /** What the thread would have once everything is fetched. What it has already is carried, however much that is. */
-  #checkSpace(local: MirrorListing, { get, remove }: PullPlan): void {
-    if (get.length === 0) return;
+  /**
+   * The bytes that may come now. What the thread has already is carried, however much that is.
+   *
+   * @throws ReindeerError `too_large` when the thread would have more than it may once everything is fetched
+   */
+  #space(local: MirrorListing, { get, remove }: PullPlan): number {
     const replaced = new Set([...remove, ...get.map(({ path }) => path)]);
     const kept = [...local.entries.values()].filter(({ path }) => !path.startsWith('skills/') && !replaced.has(path));
-    const bytes = sizeOf(kept) + sizeOf(get);
-    if (bytes <= this.#maxBytes) return;
-    throw new ReindeerError(
-      'too_large',
-      `the thread would have ${bytes} bytes of files, and may have ${this.#maxBytes}; remove some in the sandbox`,
-    );
+    const left = this.#maxBytes - sizeOf(kept);
+    if (get.length === 0) return left;
+    const entries = kept.length + get.length;
+    if (entries > this.#maxEntries)
+      throw tooLarge(`the thread would have ${entries} files and folders, and may have ${this.#maxEntries}`);
+    if (sizeOf(get) > left)
+      throw tooLarge(
+        `the thread would have ${sizeOf(kept) + sizeOf(get)} bytes of files, and may have ${this.#maxBytes}`,
+      );
+    return left;
   }
+}
+
+function tooLarge(why: string): ReindeerError {
+  return new ReindeerError('too_large', `${why}; remove some in the sandbox`);
 }
 
 async function* removals(paths: readonly string[]): AsyncGenerator<Buffer> {
@@ -136,21 +165,39 @@ function sizeOf(entries: readonly MirrorEntry[]): number {
   return entries.reduce((sum, { size }) => sum + size, 0);
 }
 
+function named(paths: readonly string[]): string {
+  const shown = paths.slice(0, MAX_NAMED).map((path) => `${VIRTUAL_ROOT}/${path}`.slice(0, 200).toWellFormed());
+  return `${shown.join(', ')}${paths.length > MAX_NAMED ? ` and ${paths.length - MAX_NAMED} more` : ''}`;
+}
+
+/** A text for each list that is not empty. */
+function told(...lists: readonly (readonly [string, readonly string[]])[]): readonly string[] {
+  return lists.flatMap(([text, paths]) => (paths.length === 0 ? [] : [`${text}: ${named(paths)}`]));
+}
+
+function broughtNotices(local: MirrorListing, blocked: readonly string[]): readonly string[] {
+  return [
+    ...told(
+      [
+        'not in the sandbox, because it is special, has several or an odd name, or more than 100 MB',
+        [...local.leftOut],
+      ],
+      ['not brought to the sandbox, because something else is in its place there, or it could not be read', blocked],
+    ),
+    ...(local.complete
+      ? []
+      : ['not everything was brought to the sandbox, because there is too much, or a folder is missing']),
+  ];
+}
+
 function noticesOf(remote: MirrorListing, conflicts: readonly string[], blocked: readonly string[]): readonly string[] {
-  const named = (paths: readonly string[]) =>
-    `${paths
-      .slice(0, MAX_NAMED)
-      .map((path) => `${VIRTUAL_ROOT}/${path}`.slice(0, 200))
-      .join(', ')}${paths.length > MAX_NAMED ? ` and ${paths.length - MAX_NAMED} more` : ''}`;
   const leftOut = [...remote.leftOut].filter((path) => WRITABLE.some((folder) => path.startsWith(`${folder}/`)));
   return [
-    ...(conflicts.length === 0
-      ? []
-      : [`changed by a file tool while the command ran, and kept as the tool left it: ${named(conflicts)}`]),
-    ...(blocked.length === 0 ? [] : [`not read back, because something else is in its place: ${named(blocked)}`]),
-    ...(leftOut.length === 0
-      ? []
-      : [`only in the sandbox, because it is special, has an odd name or more than 100 MB: ${named(leftOut)}`]),
+    ...told(
+      ['changed by a file tool while the command ran, and kept as the tool left it', conflicts],
+      ['not read back, because something else is in its place', blocked],
+      ['only in the sandbox, because it is special, has an odd or too long name, or more than 100 MB', leftOut],
+    ),
     ...(remote.complete
       ? []
       : [

@@ -4,11 +4,13 @@ import { type Directory, descend, openRoot } from '../files/directory.ts';
 import { systemCode } from '../files/file-errors.ts';
 import {
   directoryStamp,
-  fileStamp,
+  fileEntry,
   isCarriedName,
   linkStamp,
   MAX_MIRRORED_BYTES,
   MAX_MIRRORED_ENTRIES,
+  MAX_PATH,
+  MAX_TARGET,
   type MirrorEntry,
   type MirrorListing,
   mirrorPath,
@@ -32,7 +34,8 @@ export interface TreeParts {
 
 const { O_RDONLY, O_DIRECTORY } = constants;
 const MAX_DEPTH = 64;
-const MAX_TARGET = 4_096;
+/** Bytes of all names of one look: the listing of it fits into what the other side reads. */
+const MAX_NAMES_BYTES = 16 * 1024 * 1024;
 const CHUNK = 256 * 1024;
 /** What stands in the way of one entry, and of no other. */
 const OBSTACLES = [
@@ -52,6 +55,8 @@ interface Looking {
   readonly entries: Map<string, MirrorEntry>;
   readonly leftOut: Set<string>;
   complete: boolean;
+  /** Of names, so far. */
+  bytes: number;
 }
 
 /** The carried folders of one side. Every path is opened component by component; links are read and made, never followed. */
@@ -63,7 +68,7 @@ export class Tree {
   }
 
   async list(): Promise<MirrorListing> {
-    const looking: Looking = { entries: new Map(), leftOut: new Set(), complete: true };
+    const looking: Looking = { entries: new Map(), leftOut: new Set(), complete: true, bytes: 0 };
     for (const [name, path] of this.#parts.folders) {
       const folder = await openRoot(path).catch((error: unknown) => {
         if (systemCode(error) === 'ENOENT') return null;
@@ -180,12 +185,15 @@ export class Tree {
     if (!complete) looking.complete = false;
     for (const { name } of entries) {
       const path = `${prefix}/${name}`;
-      if (looking.entries.size + looking.leftOut.size >= MAX_MIRRORED_ENTRIES) {
+      if (looking.entries.size + looking.leftOut.size >= MAX_MIRRORED_ENTRIES || looking.bytes > MAX_NAMES_BYTES) {
         looking.complete = false;
         return;
       }
-      const entry = isCarriedName(name) ? await this.#entry(folder, name, path).catch(goneAsUndefined) : null;
+      const carried = isCarriedName(name) && path.length <= MAX_PATH;
+      const entry = carried ? await this.#entry(folder, name, path).catch(goneAsUndefined) : null;
       if (entry === undefined) continue;
+      // What a link says stands in its stamp, too.
+      looking.bytes += Buffer.byteLength(path) + 2 * Buffer.byteLength(entry?.target ?? '');
       if (entry === null) {
         looking.leftOut.add(path);
         continue;
@@ -218,17 +226,7 @@ export class Tree {
   }
 
   #fileEntry(path: string, stats: Stats): MirrorEntry | null {
-    const { commands } = this.#parts;
-    if (!stats.isFile() || stats.size > MAX_MIRRORED_BYTES || (!commands && stats.nlink > 1)) return null;
-    return {
-      path,
-      kind: 'file',
-      size: stats.size,
-      mode: stats.mode & 0o777,
-      modifiedAt: Math.max(0, Math.floor(stats.mtimeMs)),
-      target: '',
-      stamp: fileStamp(stats, commands),
-    };
+    return fileEntry(path, stats, this.#parts.commands);
   }
 
   /** null when something is in the way of this path. Other errors, such as a full disk, are the caller's. */

@@ -25,6 +25,7 @@ describe('who asks the API server', () => {
       'mine',
       'a certificate',
     ]);
+    expect((await inClusterAccess({ ...environment, K8S_API_SERVER: '' }, folder)).url).toEqual(access.url);
     expect(await access.token()).toBe('first');
     await writeFile(`${folder}/token`, 'second');
     expect(await access.token()).toBe('second');

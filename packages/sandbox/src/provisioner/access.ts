@@ -24,7 +24,7 @@ export async function inClusterAccess(
   folder = ACCOUNT,
 ): Promise<KubernetesAccess> {
   const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port = '443', K8S_API_SERVER: given } = environment;
-  const address = given ?? (host === undefined ? '' : `https://${host.includes(':') ? `[${host}]` : host}:${port}`);
+  const address = given || (!host ? '' : `https://${host.includes(':') ? `[${host}]` : host}:${port}`);
   if (!URL.canParse(address))
     throw fault(
       'this is no pod of a cluster, and KUBECONFIG_PATH names no file. Set it, as in KUBECONFIG_PATH=~/.kube/config.',

@@ -33,7 +33,8 @@ export async function openProvisioner(input: OpenProvisioner): Promise<OpenedPro
     kubeconfig === null
       ? await inClusterAccess(environment)
       : await kubeconfigAccess(kubeconfig.document, kubeconfig.folder);
-  const namespace = environment.K8S_NAMESPACE ?? access.namespace ?? undefined;
+  // An empty variable, as manifests have them, is none.
+  const namespace = environment.K8S_NAMESPACE?.trim() || (access.namespace ?? undefined);
   const settings = provisionerSettings({ ...environment, K8S_NAMESPACE: namespace });
   const kubernetes = new KubernetesClient(access, clock, environment);
   const provisioner = new Provisioner({ kubernetes, settings, clock, logger });

@@ -1,3 +1,4 @@
+import { request } from 'node:http';
 import { verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { podBody } from './pod.ts';
@@ -41,6 +42,24 @@ describe('the key', () => {
       expect((await call('GET', '/api/sandboxes', undefined, key)).status).toBe(401);
     expect((await call('GET', '/health', undefined, null)).status).toBe(200);
   });
+});
+
+/** `fetch` makes good what a client may send all the same. */
+function statusOf(url: string, path: string): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    request(url, { path, agent: false }, (response) => {
+      response.resume();
+      resolve(response.statusCode);
+    })
+      .once('error', reject)
+      .end();
+  });
+}
+
+test('an address that is none is refused, and fills no log', async () => {
+  const { url, logger } = await provisionerScene();
+  for (const path of ['//', '///', 'http://[']) expect([path, await statusOf(url, path)]).toEqual([path, 422]);
+  expect(logger.lines).toEqual([]);
 });
 
 describe('creating', () => {
@@ -293,6 +312,9 @@ test('variables that cannot be kept are named', () => {
     ['SANDBOX_SERVICE_TYPE', 'LoadBalancer'],
     ['SANDBOX_CONTAINER_PORT', '80'],
     ['SANDBOX_MEMORY_LIMIT', 'much'],
+    // Kubernetes reads it as: without a limit.
+    ['SANDBOX_CPU_LIMIT', '0'],
+    ['SANDBOX_MEMORY_LIMIT', '0.0Gi'],
     ['NODE_HOST', 'http://x'],
     ['REINDEER_HOST_BASE_DIR', '/a/../b'],
     ['USERDATA_PVC_NAME', 'data'],

@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type Logger, ReindeerError } from '@reindeer/protocol';
-import { digest, readJson, sameDigest, sendError, sendJson } from '../server/http.ts';
+import { addressOf, digest, readJson, sameDigest, sendError, sendJson } from '../server/http.ts';
 import type { ProvisionedSandbox, Provisioner } from './provisioner.ts';
 import { SANDBOX_ID, sandboxRequest } from './request.ts';
 import type { ProvisionerSettings } from './settings.ts';
@@ -22,8 +22,7 @@ export function createProvisionerServer(parts: ProvisionerServerParts): Server {
   const key = digest(settings.apiKey);
   let running = 0;
   const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-    const url = new URL(request.url ?? '/', 'http://provisioner');
-    const { pathname, searchParams } = url;
+    const { pathname, searchParams } = addressOf(request);
     const route = `${request.method} ${pathname}`;
     if (route === 'GET /health') return sendJson(response, 200, { status: 'healthy', service: 'reindeer-provisioner' });
     const given = request.headers['x-api-key'];

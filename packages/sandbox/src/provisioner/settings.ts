@@ -33,6 +33,7 @@ export interface ProvisionerSettings {
 export const DEFAULT_PROVISIONER_PORT = 8002;
 
 const QUANTITY = /^\d+(\.\d+)?(m|[KMGT]i?)?$/;
+const LIMIT = /^(?=[^mKMGT]*[1-9])\d+(\.\d+)?(m|[KMGT]i?)?$/;
 const NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 
 /** @throws ReindeerError `configuration`, naming the variable */
@@ -48,6 +49,8 @@ export function provisionerSettings(environment: Readonly<Record<string, string 
   };
   const quantity = (name: string, otherwise: string) =>
     checked(name, otherwise, QUANTITY, 'a quantity, as in 500m or 2Gi');
+  const limit = (name: string, otherwise: string) =>
+    checked(name, otherwise, LIMIT, 'a quantity above 0, as in 500m or 2Gi: Kubernetes takes 0 for no limit');
   const whole = (name: string, otherwise: number, least: number, most: number): number => {
     const value = Number(given(name) ?? otherwise);
     if (Number.isInteger(value) && value >= least && value <= most) return value;
@@ -84,9 +87,9 @@ export function provisionerSettings(environment: Readonly<Record<string, string 
     port: whole('SANDBOX_CONTAINER_PORT', 8080, 1024, 65_535),
     userId: whole('SANDBOX_USER_ID', 1001, 1, 2 ** 31 - 1),
     limits: {
-      memory: quantity('SANDBOX_MEMORY_LIMIT', '2Gi'),
-      cpu: quantity('SANDBOX_CPU_LIMIT', '2'),
-      disk: quantity('SANDBOX_DISK_LIMIT', '4Gi'),
+      memory: limit('SANDBOX_MEMORY_LIMIT', '2Gi'),
+      cpu: limit('SANDBOX_CPU_LIMIT', '2'),
+      disk: limit('SANDBOX_DISK_LIMIT', '4Gi'),
     },
     requests: {
       memory: quantity('SANDBOX_MEMORY_REQUEST', '256Mi'),

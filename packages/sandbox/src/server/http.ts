@@ -23,6 +23,22 @@ export function sameDigest(left: Buffer, right: Buffer): boolean {
   return left.length === right.length && timingSafeEqual(left, right);
 }
 
+/** The address that a request asks for. @throws ReindeerError `bad_request` for one that is none, such as `//` */
+export function addressOf(request: IncomingMessage): URL {
+  const text = request.url ?? '/';
+  if (URL.canParse(text, 'http://server')) return new URL(text, 'http://server');
+  throw new ReindeerError('bad_request', 'The address of the request cannot be read.');
+}
+
+/** One part of an address. @throws ReindeerError `bad_request` for one whose percent signs mean nothing */
+export function decodedPart(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    throw new ReindeerError('bad_request', 'The address of the request cannot be read.');
+  }
+}
+
 export async function readJson(request: IncomingMessage, maxBytes = MAX_BODY_BYTES): Promise<Body> {
   const parts: Buffer[] = [];
   let bytes = 0;

@@ -141,6 +141,7 @@ describe('the server in a sandbox', () => {
     expect(await said('/v1/file/read', { file: 'relative' })).toEqual([422, 'The path must be absolute.']);
     expect(await said('/v1/nothing', {})).toEqual([404, 'There is no such route.']);
     expect((await call('POST', '/v1/bash/exec', [])).status).toBe(422);
+    expect((await call('DELETE', '/v1/shell/sessions/%ff')).status).toBe(422);
   });
 
   test('files: text and bytes, whole and in pieces, exact to 100 MB', verifies('SX-17'), async () => {

@@ -13,8 +13,10 @@ import { checkEnvironment } from '../process/environment.ts';
 import type { CommandInput, CommandRunner } from './commands.ts';
 import { downloadRoute, listRoute, readRoute, writeRoute } from './file-routes.ts';
 import {
+  addressOf,
   answer,
   type Body,
+  decodedPart,
   flagOf,
   isAuthorized,
   numberOf,
@@ -120,7 +122,7 @@ export function createSandboxServer(parts: SandboxServerParts): Server {
     };
 
   const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-    const url = new URL(request.url ?? '/', 'http://sandbox');
+    const url = addressOf(request);
     // For probes of the machine, which know no secret; it tells nothing but that somebody answers.
     if (request.method === 'GET' && url.pathname === '/health') return sendJson(response, 200, { status: 'healthy' });
     if (!isAuthorized(request, parts.secretHash))
@@ -138,7 +140,7 @@ export function createSandboxServer(parts: SandboxServerParts): Server {
     if (request.method === 'GET' && url.pathname === '/v1/file/download')
       return downloadRoute(url.searchParams.get('path') ?? '', response);
     if (request.method === 'DELETE' && url.pathname.startsWith('/v1/shell/sessions/')) {
-      sessions.close(decodeURIComponent(url.pathname.slice('/v1/shell/sessions/'.length)));
+      sessions.close(decodedPart(url.pathname.slice('/v1/shell/sessions/'.length)));
       return answer(response, null);
     }
     // Its body is no JSON.
