@@ -8,6 +8,7 @@ import { Matcher } from './files/matcher.ts';
 import { Staging } from './files/staging.ts';
 import { makeThreadFolders } from './folders.ts';
 import { LocalExecutor } from './local/executor.ts';
+import { checkConfiguredEnvironment } from './process/environment.ts';
 import { ProcessGuard } from './process/guard.ts';
 import { PipePool } from './process/pipes.ts';
 import { ThreadSandboxProvider, trashFolder } from './provider.ts';
@@ -144,4 +145,5 @@ function checkSettings(settings: SandboxSettings): void {
   if (settings.outputEndBytes < settings.outputBytes) {
     throw new ReindeerError('configuration', 'sandbox: outputEndBytes must not be less than outputBytes.');
   }
+  checkConfiguredEnvironment(settings.environment);
 }

@@ -287,6 +287,11 @@ test('settings that make no sense are refused by name', async () => {
     code: 'configuration',
     message: expect.stringContaining('processes'),
   });
+  const environment = create({ environment: { 'A B': 'secret-value' } });
+  await expect(environment).rejects.toMatchObject({
+    code: 'configuration',
+    message: expect.stringMatching(/^sandbox: environment: "A B"/),
+  });
   await expect(create({ memoryBytes: 1.5 })).rejects.toMatchObject({ code: 'configuration' });
   await expect(create({ outputBytes: 10, outputEndBytes: 5 })).rejects.toMatchObject({ code: 'configuration' });
 });

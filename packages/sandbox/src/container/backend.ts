@@ -271,6 +271,7 @@ export class ContainerBackend implements SandboxBackend {
       secretHash: secrets.hashOf(nonce),
       user: owner === null ? null : `${owner.uid}:${owner.gid}`,
       hostUsers: facts.remapsUsers,
+      processors: facts.processors,
       transport,
       own,
       hostPort: transport === 'port' ? this.#hostPort(how.attempt) : 0,

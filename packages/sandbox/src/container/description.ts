@@ -1,5 +1,5 @@
 import { ReindeerError, type SandboxInfo } from '@reindeer/protocol';
-import { at, idOfName, parseEngineTime, publishedPort } from './listing.ts';
+import { at, hostInUrl, idOfName, parseEngineTime, publishedPort } from './listing.ts';
 
 /** Labels of every container; they say whose it is, and hold nothing secret. */
 export const LABELS = {
@@ -53,7 +53,7 @@ export function containerInfo(
   return {
     id,
     name: name.startsWith('/') ? name.slice(1) : name,
-    url: published === null ? '' : `http://${options.host}:${published}`,
+    url: published === null ? '' : `http://${hostInUrl(options.host)}:${published}`,
     createdAt: parseEngineTime(at(entry, 'Created')),
     containerId,
     home,

@@ -16,6 +16,8 @@ export interface EngineFacts {
   readonly limitsMemory: boolean;
   readonly limitsProcesses: boolean;
   readonly limitsProcessors: boolean;
+  /** How many it has; it refuses a container that is to have more. */
+  readonly processors: number;
 }
 
 const ASK_MS = 5_000;
@@ -36,6 +38,7 @@ export async function askFacts(engine: EngineClient): Promise<EngineFacts> {
   const ignored = rootless && String(at(body, 'CgroupVersion')) === '1';
   const limits = (name: string) => at(body, name) === true && !ignored;
   const system = String(at(body, 'OperatingSystem') ?? '');
+  const processors = at(body, 'NCPU');
   const version = String(at(body, 'ServerVersion') ?? '').slice(0, 40);
   return {
     // Its socket may have Docker's name.
@@ -46,6 +49,7 @@ export async function askFacts(engine: EngineClient): Promise<EngineFacts> {
     limitsMemory: limits('MemoryLimit'),
     limitsProcesses: limits('PidsLimit'),
     limitsProcessors: limits('CpuCfsQuota'),
+    processors: typeof processors === 'number' && processors > 0 ? processors : Number.MAX_SAFE_INTEGER,
   };
 }
 
@@ -84,7 +88,11 @@ export function containerReport(
         value: settings.network === 'none' ? 'none' : 'the engine’s bridge: the internet, not the host’s loopback',
       },
       { name: 'memory', enforcedBy: limited(facts.limitsMemory), value: mebibytes(settings.memoryBytes) },
-      { name: 'processors', enforcedBy: limited(facts.limitsProcessors), value: String(settings.cpus) },
+      {
+        name: 'processors',
+        enforcedBy: limited(facts.limitsProcessors),
+        value: String(Math.min(settings.cpus, facts.processors)),
+      },
       { name: 'processes', enforcedBy: limited(facts.limitsProcesses), value: String(settings.processes) },
       settings.threadDataMounts
         ? {

@@ -7,7 +7,7 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { MemoryLeases, MemoryOwnershipStore } from '../lifecycle/ownership/memory-store.ts';
 import { realClock, realSurroundings, temporaryHome } from '../test-support.ts';
 import type { ContainerInfo } from './description.ts';
-import { EngineClient, findEngineSocket } from './engine.ts';
+import { EngineClient, engineHint, findEngineSocket } from './engine.ts';
 import { openContainerBackend } from './factory.ts';
 import type { ContainerSettings } from './settings.ts';
 
@@ -100,6 +100,13 @@ describe('the engine’s API', () => {
       code: 'sandbox_unavailable',
       message: expect.stringMatching(/does not answer.*systemctl start docker/),
     });
+  });
+
+  test('a socket that this user may not use needs a group, not a start', () => {
+    const denied = Object.assign(new Error('connect EACCES /var/run/docker.sock'), { code: 'EACCES' });
+    expect(engineHint(denied)).toMatch(/usermod -aG docker/);
+    expect(engineHint(denied)).not.toMatch(/systemctl start/);
+    expect(engineHint(Object.assign(new Error('x'), { code: 'ENOENT' }))).toMatch(/systemctl start docker/);
   });
 
   test('every question has an end', async () => {
@@ -322,6 +329,41 @@ describe('what the backend makes of it', () => {
     });
     // Here somebody would have listened.
     expect(await backend.isAlive({ ...running, url: 'http://127.0.0.1:1' })).toBe(false);
+  });
+
+  test('a container gets no more processors than there are: engines refuse it otherwise', async () => {
+    const bodies: string[] = [];
+    const { socket } = await fakeEngine((request, body, response) => {
+      const url = request.url ?? '';
+      if (url.startsWith('/images/')) return say(response, 200, IMAGE);
+      if (url === '/info') return say(response, 200, { NCPU: 1, CpuCfsQuota: true });
+      if (url.startsWith('/containers/create')) {
+        bodies.push(body);
+        return say(response, 400, { message: 'no' });
+      }
+      return say(response, 404, {});
+    });
+    const { backend, storage } = await backendOn(socket, { cpus: 4 });
+    await storage.prepare(THREAD);
+    await expect(backend.create({ id: 'x', ...THREAD })).rejects.toMatchObject({ code: 'sandbox_unavailable' });
+    expect(JSON.parse(bodies[0] ?? '{}')).toMatchObject({ HostConfig: { NanoCpus: 1e9 } });
+    expect(backend.report().limits).toContainEqual(expect.objectContaining({ name: 'processors', value: '1' }));
+  });
+
+  test('a port at an address of the sixth version is reached', async () => {
+    const { socket } = await fakeEngine((_request, _body, response) =>
+      say(response, 200, [
+        {
+          Id: 'made',
+          Names: ['/reindeer-sandbox-x'],
+          State: 'running',
+          Labels: { 'reindeer.nonce': 'n', 'reindeer.home': 'h', 'reindeer.user': 'u', 'reindeer.thread': 't' },
+          Ports: [{ IP: '::1', PrivatePort: 8080, PublicPort: 49_152 }],
+        },
+      ]),
+    );
+    const { backend } = await backendOn(socket, { bindHost: '::1' });
+    expect(await backend.listRunning()).toMatchObject([{ url: 'http://[::1]:49152' }]);
   });
 
   test('what is missing is said with its remedy', async () => {

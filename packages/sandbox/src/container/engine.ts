@@ -1,6 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { Agent } from 'node:http';
 import { type Clock, ReindeerError } from '@reindeer/protocol';
+import { systemCode } from '../files/file-errors.ts';
 import { askJson, type JsonAnswer, type JsonRequest } from '../http/ask.ts';
 
 const CONNECTIONS = 8;
@@ -41,13 +42,18 @@ export class EngineClient {
     const why = cause instanceof Error ? cause.message : 'no reason given';
     return new ReindeerError(
       'sandbox_unavailable',
-      `The container engine at ${this.socket} does not answer (${why.slice(0, 200)}). Is it running? ${START_HINT}`,
+      `The container engine at ${this.socket} does not answer (${why.slice(0, 200)}). ${engineHint(cause)}`,
       { cause, retryable: true },
     );
   }
 }
 
-const START_HINT = 'Start it with "systemctl start docker", or "systemctl --user start podman.socket".';
+/** What to do about an engine that could not be asked. */
+export function engineHint(cause: unknown): string {
+  if (systemCode(cause) === 'EACCES')
+    return 'The user of this server may not use it: add the user to its group ("usermod -aG docker <user>", then log in again), or name the socket of an engine of the user’s own (sandbox.engine_socket).';
+  return 'Is it running? Start it with "systemctl start docker", or "systemctl --user start podman.socket".';
+}
 
 /**
  * Which socket: the one that was configured, that of `DOCKER_HOST` or `CONTAINER_HOST`, or the first that is there of Docker's and

@@ -78,6 +78,11 @@ export function publishedPort(entry: unknown, port: number): number | null {
   return Number.isInteger(found) && found > 0 && found < 65_536 ? found : null;
 }
 
+/** Addresses of the sixth version stand in brackets there. */
+export function hostInUrl(host: string): string {
+  return host.includes(':') ? `[${host}]` : host;
+}
+
 function infoOf(entry: unknown, { prefix, port, host }: ListingOptions): SandboxInfo | null {
   const name = at(entry, 'Name');
   if (typeof name !== 'string') return null;
@@ -87,7 +92,7 @@ function infoOf(entry: unknown, { prefix, port, host }: ListingOptions): Sandbox
   return {
     id,
     name: name.startsWith('/') ? name.slice(1) : name,
-    url: published === null ? '' : `http://${host}:${published}`,
+    url: published === null ? '' : `http://${hostInUrl(host)}:${published}`,
     createdAt: parseEngineTime(at(entry, 'Created')),
   };
 }

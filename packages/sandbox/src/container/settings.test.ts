@@ -16,6 +16,9 @@ describe('settings of containers', () => {
     [{ containerPrefix: 'a b' }, /container_prefix/],
     [{ port: 0 }, /port/],
     [{ cpus: 0 }, /cpus/],
+    [{ bindHost: '' }, /bind_host/],
+    [{ bindHost: 'localhost' }, /bind_host/],
+    [{ environment: { 'A B': 'secret-value' } }, /environment: "A B"/],
     [{ memoryBytes: 1 }, /memory_limit/],
     [{ processes: 1 }, /pids_limit/],
     [{ outputBytes: 10, outputEndBytes: 5 }, /outputEndBytes/],
@@ -33,9 +36,15 @@ describe('settings of containers', () => {
       '/run/reindeer/x',
       '/proc/1',
       '/mnt/../proc',
+      // The engine refuses a place that is filled twice, and without our server nothing runs.
+      '/tmp',
+      '/var/tmp/',
+      '/etc/passwd',
+      '/opt/reindeer',
+      '/opt',
     ])
       expect(mount(path), path).toThrow(/mounts\[0\]\.container_path/);
-    expect(mount('/mnt/user-data2')).not.toThrow();
+    for (const path of ['/mnt/user-data2', '/tmp/data', '/opt/tools', '/var']) expect(mount(path), path).not.toThrow();
     expect(mount('/x', 'relative')).toThrow(/mounts\[0\]\.host_path/);
     expect(
       check({

@@ -1,4 +1,6 @@
+import { isIP } from 'node:net';
 import { ReindeerError } from '@reindeer/protocol';
+import { checkConfiguredEnvironment } from '../process/environment.ts';
 import { DEFAULT_SANDBOX_SETTINGS } from '../settings.ts';
 
 /** A folder of the host that every container sees besides the thread's own (`sandbox.mounts`). */
@@ -82,7 +84,9 @@ export const DEFAULT_CONTAINER_SETTINGS: ContainerSettings = {
 
 const MIB = 1024 * 1024;
 /** The places inside a container that Reindeer itself fills. */
-const RESERVED = ['/mnt/user-data', '/mnt/skills', '/run/reindeer', '/proc', '/sys', '/dev'];
+const RESERVED = ['/mnt/user-data', '/mnt/skills', '/run/reindeer', '/opt/reindeer', '/proc', '/sys', '/dev'];
+/** The same, but other folders may lie in them. */
+const FILLED = ['/tmp', '/var/tmp', '/etc/passwd'];
 
 /** What may change while the provider lives: containers that are made from then on have it, and commands at once. */
 export const LIVE_CONTAINER_SETTINGS = [
@@ -112,6 +116,9 @@ export function checkContainerSettings(settings: ContainerSettings): void {
     if (!(Number.isSafeInteger(settings[name]) && settings[name] > 0))
       throw fault(`${name} must be a whole number above 0.`);
   if (settings.outputEndBytes < settings.outputBytes) throw fault('outputEndBytes must not be less than outputBytes.');
+  if (isIP(settings.bindHost) === 0)
+    throw fault('bind_host must be an address of this machine in numbers, as in 127.0.0.1 or ::1.');
+  checkConfiguredEnvironment(settings.environment);
   checkMounts(settings.mounts, fault);
 }
 
@@ -127,11 +134,10 @@ function checkMounts(mounts: readonly ContainerMount[], fault: (text: string) =>
         throw fault(`${key}.${name} must be an absolute path without "..".`);
     const inside = containerPath.replace(/\/+/g, '/').replace(/\/$/, '');
     if (inside === '') throw fault(`${key}.container_path must not be the root folder.`);
-    const taken = RESERVED.find(
-      (place) => inside === place || inside.startsWith(`${place}/`) || place.startsWith(`${inside}/`),
-    );
-    if (taken !== undefined)
-      throw fault(`${key}.container_path must not touch ${taken}, which Reindeer mounts itself.`);
+    const taken =
+      FILLED.find((place) => inside === place) ??
+      RESERVED.find((place) => inside === place || inside.startsWith(`${place}/`) || place.startsWith(`${inside}/`));
+    if (taken !== undefined) throw fault(`${key}.container_path must not touch ${taken}, which Reindeer fills itself.`);
     if (seen.has(inside)) throw fault(`${key}.container_path ${inside} is mounted twice.`);
     seen.add(inside);
   }

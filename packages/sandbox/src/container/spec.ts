@@ -19,6 +19,8 @@ export interface SpecInput {
   readonly own: boolean;
   /** Port of the host to publish; 0 = one that the engine chooses; unused with a socket. */
   readonly hostPort: number;
+  /** How many the engine has. */
+  readonly processors: number;
   readonly labels: Readonly<Record<string, string>>;
 }
 
@@ -84,7 +86,7 @@ export function containerSpec(input: SpecInput): unknown {
       Memory: settings.memoryBytes,
       // The same: no swap, so that memory is what was said.
       MemorySwap: settings.memoryBytes,
-      NanoCpus: Math.round(settings.cpus * 1e9),
+      NanoCpus: Math.round(Math.min(settings.cpus, input.processors) * 1e9),
       PidsLimit: settings.processes,
       Ulimits: [
         { Name: 'fsize', Soft: settings.diskBytes, Hard: settings.diskBytes },

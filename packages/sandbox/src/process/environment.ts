@@ -83,3 +83,13 @@ export function checkEnvironment(added: Readonly<Record<string, string>>): void 
     }
   }
 }
+
+/** The same for `sandbox.environment`, when it is read: not command by command. @throws ReindeerError `configuration` */
+export function checkConfiguredEnvironment(environment: Readonly<Record<string, string>>): void {
+  try {
+    checkEnvironment(environment);
+  } catch (cause) {
+    if (!ReindeerError.is(cause)) throw cause;
+    throw new ReindeerError('configuration', `sandbox: environment: ${cause.message}`, { cause });
+  }
+}

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { isAbsolute, join } from 'node:path';
 import { ReindeerError } from '@reindeer/protocol';
-import { at } from '../container/listing.ts';
+import { at, hostInUrl } from '../container/listing.ts';
 
 /** How an API server of Kubernetes is reached, and as whom. */
 export interface KubernetesAccess {
@@ -24,7 +24,7 @@ export async function inClusterAccess(
   folder = ACCOUNT,
 ): Promise<KubernetesAccess> {
   const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port = '443', K8S_API_SERVER: given } = environment;
-  const address = given || (!host ? '' : `https://${host.includes(':') ? `[${host}]` : host}:${port}`);
+  const address = given || (!host ? '' : `https://${hostInUrl(host)}:${port}`);
   if (!URL.canParse(address))
     throw fault(
       'this is no pod of a cluster, and KUBECONFIG_PATH names no file. Set it, as in KUBECONFIG_PATH=~/.kube/config.',

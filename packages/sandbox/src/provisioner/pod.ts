@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { SKILLS_ROOT, VIRTUAL_FOLDERS, VIRTUAL_ROOT } from '@reindeer/protocol';
-import { at, parseEngineTime } from '../container/listing.ts';
+import { at, hostInUrl, parseEngineTime } from '../container/listing.ts';
 import type { SandboxRequest } from './request.ts';
 import type { ProvisionerSettings } from './settings.ts';
 
@@ -188,6 +188,5 @@ export function sandboxUrl(service: unknown, settings: ProvisionerSettings): str
       ? `http://${name}.${settings.namespace}.svc.${settings.clusterDomain}:${settings.port}`
       : null;
   const nodePort = Array.isArray(ports) ? at(ports[0], 'nodePort') : undefined;
-  const host = settings.nodeHost.includes(':') ? `[${settings.nodeHost}]` : settings.nodeHost;
-  return typeof nodePort === 'number' && nodePort > 0 ? `http://${host}:${nodePort}` : null;
+  return typeof nodePort === 'number' && nodePort > 0 ? `http://${hostInUrl(settings.nodeHost)}:${nodePort}` : null;
 }

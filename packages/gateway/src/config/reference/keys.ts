@@ -99,7 +99,7 @@ export const KEYS: Readonly<Record<string, KeyNote>> = {
   'sandbox.engine_socket': ['found by itself', OURS],
   'sandbox.bind_host': ['127.0.0.1', OURS, 'a published port is for this machine only'],
   'sandbox.transport': ['auto', OURS, 'containers are reached without a port where that is possible'],
-  'sandbox.cpus': ['2', OURS],
+  'sandbox.cpus': ['2; never more than the engine has', OURS],
   'sandbox.provisioner_url': ['none', undefined, 'ours only: `reindeer provisioner`'],
   'sandbox.provisioner_api_key': ['PROVISIONER_API_KEY', undefined, 'a provisioner without one lets nobody in'],
   'sandbox.thread_data_mounts': [

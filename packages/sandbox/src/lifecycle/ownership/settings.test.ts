@@ -32,6 +32,7 @@ test('an address in the environment means Redis; what the file says wins over ev
   expect(urlOf({ REDIS_URL: 'redis://plain' })).toBeNull();
   expect(urlOf({ REDIS_URL: 'redis://plain' }, { ownership: { type: 'redis' } })).toBe('redis://plain');
   expect(urlOf({}, { ownership: { type: 'redis' } })).toBe('redis://localhost:6379/0');
+  expect(urlOf({ REDIS_URL: 'redis://plain' }, { ownership: { type: 'redis', redis_url: '' } })).toBe('redis://plain');
   expect(urlOf({ [own]: 'redis://own' }, { ownership: { type: 'memory' }, streamBridge: bridge })).toBeNull();
   expect(urlOf({ [own]: 'redis://own' }, { ownership: { type: 'redis', redis_url: 'redis://file' } })).toBe(
     'redis://file',
@@ -60,6 +61,10 @@ test('what cannot be kept is refused when it is read', verifies('SO-17', 'SO-21'
   expect(resolve({ ttl_multiplier: 1.9 })).toThrow('at least 2');
   expect(resolve({ ttl_multiplier: Number.NaN })).toThrow('at least 2');
   expect(resolve({ renewal_interval_seconds: 0 })).toThrow('above 0');
+  // A timer holds no more than some days, and would run all the time.
+  expect(resolve({ renewal_interval_seconds: 1e9 })).toThrow('renewal_interval_seconds');
+  expect(resolve({ ttl_multiplier: 1e9 })).toThrow('ttl_multiplier');
+  expect(resolve({ key_prefix: '' })).toThrow('key_prefix');
   expect(() => checkLifecycleSettings({ ...DEFAULT_LIFECYCLE_SETTINGS, ttlMultiplier: 1 })).toThrow('at least 2');
   expect(() => checkLifecycleSettings({ ...DEFAULT_LIFECYCLE_SETTINGS, replicas: 0 })).toThrow('replicas');
   expect(() => checkLifecycleSettings({ ...DEFAULT_LIFECYCLE_SETTINGS, idleTimeoutMs: -1 })).toThrow('idle_timeout');

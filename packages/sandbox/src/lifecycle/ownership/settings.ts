@@ -36,6 +36,10 @@ export interface OwnershipSettings {
 const OWNERSHIP_URL = 'DEER_FLOW_SANDBOX_OWNERSHIP_REDIS_URL';
 const BRIDGE_URL = 'DEER_FLOW_STREAM_BRIDGE_REDIS_URL';
 
+/** A day: timers hold no more than some days, and a crash is noticed only after a whole lease. */
+const MAX_INTERVAL_SECONDS = 86_400;
+const MAX_MULTIPLIER = 1_000;
+
 /**
  * Chooses the ownership store (`core.md` 2.12): what the file says wins; else a stream bridge in Redis, or one of its addresses in
  * the environment, means Redis; else a shared database keeps it; else memory. So several instances need no setting of their own.
@@ -61,8 +65,11 @@ export function resolveOwnership(sources: OwnershipSources): OwnershipSettings {
       'sandbox.ownership.type is postgres, but the database is SQLite. Set database.backend: postgres and database.postgres_url, or remove the key.',
     );
   const interval = ownership.renewal_interval_seconds ?? 30;
-  if (!(Number.isFinite(interval) && interval > 0)) {
-    throw new ReindeerError('configuration', 'sandbox.ownership.renewal_interval_seconds must be above 0.');
+  if (!(interval > 0 && interval <= MAX_INTERVAL_SECONDS)) {
+    throw new ReindeerError(
+      'configuration',
+      `sandbox.ownership.renewal_interval_seconds must be above 0, and at most ${MAX_INTERVAL_SECONDS}.`,
+    );
   }
   const multiplier = ownership.ttl_multiplier ?? 4;
   if (!(Number.isFinite(multiplier) && multiplier >= 2)) {
@@ -71,10 +78,18 @@ export function resolveOwnership(sources: OwnershipSources): OwnershipSettings {
       'sandbox.ownership.ttl_multiplier must be at least 2, or one missed renewal would lose a live sandbox.',
     );
   }
+  if (multiplier > MAX_MULTIPLIER)
+    throw new ReindeerError('configuration', `sandbox.ownership.ttl_multiplier must be at most ${MAX_MULTIPLIER}.`);
+  if (ownership.key_prefix === '')
+    throw new ReindeerError(
+      'configuration',
+      'sandbox.ownership.key_prefix must not be empty; remove it for the default.',
+    );
   const fromBridge = bridged ? streamBridge?.redis_url : undefined;
   const redisUrl =
-    ownership.redis_url ??
-    fromBridge ??
+    // Empty as a variable that is not set.
+    (ownership.redis_url || undefined) ??
+    (fromBridge || undefined) ??
     set(OWNERSHIP_URL) ??
     set(BRIDGE_URL) ??
     set('REDIS_URL') ??
