@@ -13,6 +13,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   runtime: ['protocol', 'database'],
   agent: ['protocol', 'sandbox'],
   gateway: ['protocol', 'database', 'sandbox', 'runtime', 'agent', 'scripted'],
+  client: ['protocol', 'gateway'],
   web: ['protocol'],
   testkit: ['protocol', 'scripted'],
   simulator: ['protocol', 'database', 'sandbox', 'runtime', 'agent', 'gateway', 'scripted', 'testkit'],

@@ -1,5 +1,6 @@
 import { connect } from 'node:net';
 import type { Client } from '@langchain/langgraph-sdk';
+import { connectClient } from '@reindeer/client';
 import { type Script, type ScriptedProvider, startScriptedProvider } from '@reindeer/scripted';
 import { verifies } from '@reindeer/testkit';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -184,6 +185,25 @@ describe('the official client', () => {
     await client.threads.delete(id);
     await expect(client.threads.get(id)).rejects.toThrow('404');
     expect((await fetch(file)).status).toBe(404);
+  });
+
+  test('our client of a server elsewhere says what the server says', verifies('CLI-1'), async () => {
+    await using own = connectClient({
+      url: `${server.url}/`,
+      ...(server.token === null ? {} : { token: server.token }),
+    });
+    const { threadId, text, usage } = await own.chat('hello there');
+    expect(text).toBe('Heard: hello there');
+    expect(usage.total_tokens).toBeGreaterThan(0);
+    expect(await own.threads.get(threadId)).toEqual(await client.threads.get(threadId));
+    await own.close();
+    await expect(own.models.list()).rejects.toMatchObject({ code: 'shutting_down' });
+    // The server goes on; where there is none, that is said.
+    expect((await client.threads.get(threadId)).status).toBe('idle');
+    await using nobody = connectClient({ url: 'http://127.0.0.1:9' });
+    await expect(nobody.models.list()).rejects.toMatchObject({ code: 'store_unavailable', retryable: true });
+    await expect(nobody.chat('x')).rejects.toMatchObject({ code: 'store_unavailable' });
+    expect(() => connectClient({ url: 'localhost:2026' })).toThrow('Use http://host:port');
   });
 
   test('a busy thread refuses a second run, or lets it take over', verifies('API-05'), async () => {

@@ -3,6 +3,7 @@ export { createAgents, warmUp } from './agents.ts';
 export { type Agents, type Composed, type ComposeOptions, compose, hardDeadlineMs } from './compose.ts';
 export { type LoadedConfig, type LoadOptions, loadConfig } from './config/load.ts';
 export { type CommandLineSettings, DEFAULT_PORT, resolveSettings, type Settings } from './config/settings.ts';
+export { type EmbeddedServer, type EmbedOptions, embed } from './embed.ts';
 export type { HttpParts, ModelView } from './http/parts.ts';
 export { type HttpServer, listen } from './http/server.ts';
 export { Lifecycle, type Step, type StopReport } from './life/lifecycle.ts';

@@ -30,6 +30,7 @@ export type ErrorCode =
   | 'path_refused' // a path outside the allowed roots, through a link, or of a special file
   | 'model_failed' // a model provider failed for good
   | 'tool_failed'
+  | 'run_failed' // a run ended with an error or at its time limit
   | 'internal';
 
 export interface ErrorOptions {

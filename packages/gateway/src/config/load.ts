@@ -30,6 +30,8 @@ export interface LoadedConfig {
 export interface LoadOptions {
   /** `--config`: must exist. */
   readonly path?: string | undefined;
+  /** What the caller calls `path`, for messages. Default `--config`. */
+  readonly pathName?: string;
   readonly cwd: string;
   readonly environment: Variables;
 }
@@ -52,7 +54,7 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
     if (demanded !== undefined)
       throw new ReindeerError(
         'configuration',
-        `The configuration file ${file} does not exist. Correct ${options.path === undefined ? 'the variable REINDEER_CONFIG_PATH' : '--config'}, or leave it out: everything has a default.`,
+        `The configuration file ${file} does not exist. Correct ${options.path === undefined ? 'the variable REINDEER_CONFIG_PATH' : (options.pathName ?? '--config')}, or leave it out: everything has a default.`,
       );
     return { file: null, config: {}, variables, root, warnings: [] };
   }

@@ -56,6 +56,7 @@ const RULES: Readonly<Record<ErrorCode, ErrorRule>> = {
     advice: 'Only regular files below /mnt/user-data can be used, and never through links.',
   },
   model_failed: { status: 502, advice: 'The model provider failed; try again or choose another model.' },
+  run_failed: { status: 502, advice: 'The run ended with an error; its message says why.' },
   tool_failed: { status: 502, advice: 'A tool failed; the run shows its message.' },
   internal: {
     status: 500,
