@@ -67,7 +67,6 @@ export {
   Authorization,
   type AuthorizationProvider,
   type AuthorizationSettings,
-  CHANNEL_KEY,
   type Grant,
   NO_AUTHORIZATION,
   type Principal,
@@ -76,6 +75,7 @@ export {
   type RoleGrants,
   rbacProvider,
 } from './safety/authorization.ts';
+export { CHANNEL_KEY, withoutStrangers } from './safety/channels.ts';
 export {
   allowlistProvider,
   type GuardrailDecision,

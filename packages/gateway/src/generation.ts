@@ -23,6 +23,7 @@ import {
   type SummarizationSettings,
   type TitleSettings,
   webTools,
+  withoutStrangers,
 } from '@reindeer/agent';
 import type { BatchService, SandboxLeases, SandboxProvider, Surroundings } from '@reindeer/protocol';
 import { DEMO_MODEL, demoScript, ScriptedChatModel } from '@reindeer/scripted';
@@ -186,7 +187,10 @@ const remembersByTools = ({ memory }: Settings): boolean => memory.mode === 'too
 function leaving(memory: MemoryCapture | null): Pick<SummarizationSettings, 'beforeCompaction'> {
   if (memory === null) return {};
   const { agentName } = DEFAULT_LEAD_AGENT_SETTINGS;
-  return { beforeCompaction: (input) => memory.capture({ agentName, ...input, leaving: true }) };
+  return {
+    beforeCompaction: (input) =>
+      memory.capture({ agentName, ...input, messages: withoutStrangers(input.messages), leaving: true }),
+  };
 }
 
 /** A named model without thinking, for short questions beside the work; null = none is named. */

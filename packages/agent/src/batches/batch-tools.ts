@@ -12,7 +12,8 @@ import {
 import { z } from 'zod';
 import { runOptions } from '../loop/run-options.ts';
 import { skillNames } from '../profiles/active.ts';
-import { CHANNEL_KEY, ROLE_KEY } from '../safety/authorization.ts';
+import { ROLE_KEY } from '../safety/authorization.ts';
+import { CHANNEL_KEY } from '../safety/channels.ts';
 import type { SubagentType } from '../subagents/settings.ts';
 import { defineTool, failed, type MarkedText, type ToolContext } from '../tools/define.ts';
 import { virtualPath } from '../tools/paths.ts';

@@ -27,7 +27,7 @@ import { threadChannels } from '../loop/thread-channels.ts';
 import { type DeferredTools, deferTools, type ToolSearchSettings } from '../mcp/deferred.ts';
 import type { McpCatalog } from '../mcp/servers.ts';
 import type { Memory } from '../memory/service.ts';
-import { MEMORY_TOOLS_PROMPT, memoryTools } from '../memory/tools.ts';
+import { MEMORY_CHANGES, MEMORY_TOOLS_PROMPT, memoryTools } from '../memory/tools.ts';
 import { approvalMiddleware } from '../middleware/approval.ts';
 import { clarificationMiddleware } from '../middleware/clarification.ts';
 import { deliveryMiddleware } from '../middleware/delivery.ts';
@@ -47,7 +47,7 @@ import { agentNameOf } from '../profiles/profile.ts';
 import type { AgentProfiles } from '../profiles/store.ts';
 import { setupAgentTool, updateAgentTool } from '../profiles/tools.ts';
 import { Authorization } from '../safety/authorization.ts';
-import { isUntrustedChannel } from '../safety/channels.ts';
+import { isUntrustedChannel, withoutStrangers } from '../safety/channels.ts';
 import { SkillAccess, type SkillAccessParts } from '../skills/access.ts';
 import { skillActivationMiddleware } from '../skills/activation.ts';
 import type { Skill } from '../skills/library.ts';
@@ -202,9 +202,20 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
         section: string | undefined,
         skills: string,
         agent: ActiveAgent | null,
+        remembers: boolean,
       ): SystemMessage => {
         const { name = null, soul = '', selfUpdate = false, bootstrap = false } = agent ?? {};
-        const key = JSON.stringify([interactive, planning, section ?? '', skills, name, soul, selfUpdate, bootstrap]);
+        const key = JSON.stringify([
+          interactive,
+          planning,
+          section ?? '',
+          skills,
+          name,
+          soul,
+          selfUpdate,
+          bootstrap,
+          remembers,
+        ]);
         const known = prompts.get(key);
         if (known !== undefined) return known;
         const made = new SystemMessage(
@@ -217,7 +228,7 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
             ...(bootstrap && name !== null ? { making: name } : {}),
             ...(planning ? { planning: TODOS_PROMPT } : {}),
             ...(skills === '' ? {} : { skills }),
-            ...(options.memoryTools === undefined || bootstrap ? {} : { memoryTools: MEMORY_TOOLS_PROMPT }),
+            ...(remembers && !bootstrap ? { memoryTools: MEMORY_TOOLS_PROMPT } : {}),
             ...(deferred === null ? {} : { deferredTools: deferred.section }),
             ...(section === undefined ? {} : { delegation: section }),
           }),
@@ -232,13 +243,19 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
       const lists = new Map<string, readonly unknown[]>();
       const offeredIn = (
         offered: readonly unknown[],
-        mode: { readonly interactive: boolean; readonly planning: boolean; readonly vision: boolean },
+        mode: {
+          readonly interactive: boolean;
+          readonly planning: boolean;
+          readonly vision: boolean;
+          readonly strangers: boolean;
+        },
       ): readonly unknown[] => {
         const key = JSON.stringify(mode);
         const hidden = new Set([
           ...(mode.interactive ? [] : [CLARIFICATION_TOOL]),
           ...(mode.planning ? [] : [TODOS_TOOL]),
           ...(mode.vision ? [] : [VIEW_IMAGE]),
+          ...(mode.strangers ? MEMORY_CHANGES : []),
         ]);
         const known = lists.get(key) ?? offered.filter((tool) => !hidden.has((tool as { name?: string }).name ?? ''));
         lists.set(key, known);
@@ -263,17 +280,19 @@ export function createLeadAgent(options: LeadAgentOptions): LeadAgent {
           const run = runOptions(runtime);
           const interactive = run.non_interactive !== true;
           const planning = isPlanMode(run);
+          const strangers = isUntrustedChannel(run.channel_name);
           const systemMessage = promptOf(
             interactive,
             planning,
             delegation(run),
             sectionOf(scope.skills ?? NO_SKILLS),
             scope.agent,
+            options.memoryTools !== undefined && !strangers,
           );
           return {
             model: scope.model,
             systemMessage,
-            tools: offeredIn(offered, { interactive, planning, vision: scope.vision }),
+            tools: offeredIn(offered, { interactive, planning, vision: scope.vision, strangers }),
           };
         },
       });
@@ -442,7 +461,7 @@ function guardsOf(options: LeadAgentOptions): Safeguards {
       ? summarization.beforeCompaction
       : async (input) => {
           await summarization.beforeCompaction?.(input);
-          await capture.capture({ agentName, ...input, leaving: true });
+          await capture.capture({ agentName, ...input, messages: withoutStrangers(input.messages), leaving: true });
         };
   return safeguards({
     settings: {

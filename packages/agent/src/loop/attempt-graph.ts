@@ -1,6 +1,7 @@
+import type { BaseMessage } from '@langchain/core/messages';
 import { Command, isCommand } from '@langchain/langgraph';
 import { type Graph, type GraphConfig, type GraphSnapshot, ReindeerError, type Surroundings } from '@reindeer/protocol';
-import { checkedInput } from './input.ts';
+import { checkedInput, markedByChannel } from './input.ts';
 import type { CompiledGraph, Loop } from './loop.ts';
 import { type AttemptScope, SCOPE } from './scope.ts';
 
@@ -62,7 +63,10 @@ function prepareInput(loop: Loop, input: unknown, scope: AttemptScope | null, su
   if (isCommand(input)) {
     const { update } = input as unknown as { update?: unknown };
     if (update === undefined || update === null) return input;
-    return new Command({ ...(input as object), update: checkedInput(loop, update, surroundings) } as never);
+    const checked = checkedInput(loop, update, surroundings);
+    if (scope !== null && Array.isArray(checked.messages))
+      checked.messages = markedByChannel(checked.messages as BaseMessage[], scope.attempt);
+    return new Command({ ...(input as object), update: checked } as never);
   }
   return checkedInput(loop, input, surroundings, scope?.attempt);
 }

@@ -1,8 +1,16 @@
 import { type BaseMessage, HumanMessage } from '@langchain/core/messages';
 import { type AttemptContext, ReindeerError, type Surroundings } from '@reindeer/protocol';
+import { CHANNEL_KEY, untrustedChannelOf } from '../safety/channels.ts';
 import { JUMP } from './channels.ts';
 import type { Loop } from './loop.ts';
 import { isHuman, messageList, withId } from './messages.ts';
+
+/** What strangers wrote says so from now on, whoever goes on with the thread (SAFE-5). */
+export function markedByChannel(messages: BaseMessage[], attempt: AttemptContext): BaseMessage[] {
+  const channel = untrustedChannelOf(attempt.run.request);
+  if (channel === null) return messages;
+  return messages.map((message) => (isHuman(message) ? withKwargs(message, { [CHANNEL_KEY]: channel }) : message));
+}
 
 /** Name of a person's message that has none. */
 const USER_NAME = 'user-input';
@@ -38,7 +46,8 @@ export function checkedInput(
   }
   if ('messages' in checked) {
     const messages = messageList(checked.messages, 'The input').map((message) => withId(message, surroundings.random));
-    checked.messages = attempt === undefined ? messages : stamped(messages, attempt, surroundings);
+    checked.messages =
+      attempt === undefined ? messages : markedByChannel(stamped(messages, attempt, surroundings), attempt);
   }
   // An edit from outside starts afresh: where the last run wanted to go does not matter any more.
   if (attempt === undefined) checked[JUMP] = null;
@@ -52,16 +61,19 @@ function stamped(messages: BaseMessage[], attempt: AttemptContext, surroundings:
   const position = messages.findLastIndex((message) => isHuman(message));
   const message = messages[position];
   if (message === undefined || !isHuman(message)) return messages;
-  const copy = new HumanMessage({
+  const copy = withKwargs(message, {
+    run_id: attempt.run.runId,
+    timestamp: new Date(surroundings.clock.now()).toISOString(),
+  });
+  return messages.with(position, copy);
+}
+
+function withKwargs(message: HumanMessage, more: Readonly<Record<string, unknown>>): HumanMessage {
+  return new HumanMessage({
     content: message.content,
     ...(message.id === undefined ? {} : { id: message.id }),
     name: message.name ?? USER_NAME,
     response_metadata: message.response_metadata,
-    additional_kwargs: {
-      ...message.additional_kwargs,
-      run_id: attempt.run.runId,
-      timestamp: new Date(surroundings.clock.now()).toISOString(),
-    },
+    additional_kwargs: { ...message.additional_kwargs, ...more },
   });
-  return messages.with(position, copy);
 }

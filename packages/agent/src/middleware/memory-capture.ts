@@ -2,6 +2,7 @@ import type { Surroundings } from '@reindeer/protocol';
 import type { MemoryCapture } from '../context/memory-port.ts';
 import { defineMiddleware, type Middleware } from '../loop/middleware.ts';
 import { scopeOf } from '../loop/scope.ts';
+import { withoutStrangers } from '../safety/channels.ts';
 
 export const MEMORY_CAPTURE = 'memory-capture';
 
@@ -20,8 +21,10 @@ export function memoryCaptureMiddleware(
       const { attempt, agent } = scopeOf(runtime);
       const { userId, threadId } = attempt.run;
       const agentName = agent?.name ?? defaultAgent;
+      const messages = withoutStrangers(state.messages);
+      if (messages.length === 0) return undefined;
       try {
-        await capture.capture({ userId, threadId, agentName, messages: state.messages, leaving: false });
+        await capture.capture({ userId, threadId, agentName, messages, leaving: false });
       } catch (error) {
         logger.warn('The conversation could not be noted for the memory', {
           threadId,

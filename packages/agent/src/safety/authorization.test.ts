@@ -130,23 +130,3 @@ describe('roles', () => {
     expect((await run({ model_name: 'large', user_role: 'admin' }, [])).made).toEqual(['large']);
   });
 });
-
-describe('a channel where strangers speak', () => {
-  const asking: Turn = {
-    calls: [{ name: 'ask_clarification', args: { question: 'Which?', clarification_type: 'missing_info' } }],
-  };
-
-  test('nobody is asked, and no agent is made', verifies('SAFE-5', 'TOOL-5c'), async () => {
-    const open = { settings: {} };
-    const { results: answers, offered } = await run(
-      { channel_name: 'github', is_bootstrap: true },
-      [asking, { text: 'ok' }],
-      open,
-    );
-    expect(answers[0]).not.toContain('Which?');
-    expect(answers[0]).toMatch(/best|judg/i);
-    expect(offered).not.toContain('setup_agent');
-    const trusted = await run({ channel_name: 'mail' }, [asking], open);
-    expect(trusted.results[0]).toContain('Which?');
-  });
-});

@@ -1,4 +1,5 @@
 import type { Logger } from '@reindeer/protocol';
+import { CHANNEL_KEY } from './channels.ts';
 
 /** For whom something is done. Made by the server; nothing in a request chooses it. */
 export interface Principal {
@@ -62,7 +63,6 @@ export function rbacProvider(roles: Readonly<Record<string, RoleGrants>>): Autho
 
 /** What a run's context says of who asked; written by the server alone. */
 export const ROLE_KEY = 'user_role';
-export const CHANNEL_KEY = 'channel_name';
 
 /** The one place that asks whether somebody may do something. */
 export class Authorization {
