@@ -1,7 +1,7 @@
 import { verifies } from '@reindeer/testkit';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { threadPaths } from './folders.ts';
+import { skillFolders, threadPaths } from './folders.ts';
 import { isPrivateUid, privateUid, safeUserId } from './identity.ts';
 
 test('any user id becomes one safe folder name', () => {
@@ -34,6 +34,15 @@ test('the layout is per user and thread', verifies('ID-3'), () => {
   expect(folders.workspace).toBe(`/home/users/${safeUserId('Bob')}/threads/t1/user-data/workspace`);
   expect(folders.uploads).toBe(`/home/users/${safeUserId('Bob')}/threads/t1/user-data/uploads`);
   expect(folders.outputs).toBe(`/home/users/${safeUserId('Bob')}/threads/t1/user-data/outputs`);
+  const skills = `/home/users/${safeUserId('Bob')}/skills`;
+  expect(threadPaths('/home', 'Bob', 't1').skills).toBe(`${skills}/view`);
+  expect(skillFolders('/home', 'Bob')).toEqual({
+    custom: `${skills}/custom`,
+    view: `${skills}/view`,
+    history: `${skills}/.history`,
+    states: `${skills}/_skill_states.json`,
+    secrets: `${skills}/_skill_secrets.json`,
+  });
 });
 
 test('private user ids lie beyond all usual ranges and stay the same', () => {

@@ -58,6 +58,8 @@ export type Fault =
     }
   /** The connection is cut after so many pieces. */
   | { readonly kind: 'cut'; readonly afterPieces: number }
+  /** The body ends after so many pieces as if it were whole, as proxies in between let it; without pieces it never begins. */
+  | { readonly kind: 'quiet-end'; readonly afterPieces: number }
   /** Nothing comes after so many pieces until the client leaves. */
   | { readonly kind: 'hang'; readonly afterPieces: number }
   /** An error object inside a stream that began well. */

@@ -121,8 +121,10 @@ async function sendWhole(input: SendInput, fault: Fault | undefined, signal: Abo
 
 async function failMidway(input: SendInput, fault: Fault | undefined, signal: AbortSignal): Promise<void> {
   const { response } = input;
-  if (fault?.kind === 'cut') {
+  if (fault?.kind === 'cut' || (fault?.kind === 'quiet-end' && !response.headersSent)) {
     response.socket?.destroy();
+  } else if (fault?.kind === 'quiet-end') {
+    await finish(response, '', signal);
   } else if (fault?.kind === 'hang') {
     await whenAborted(signal);
   } else if (fault?.kind === 'error-event') {

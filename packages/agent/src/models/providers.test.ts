@@ -117,27 +117,37 @@ describe.each(APIS)('%s over HTTP', (api) => {
     expect(attempt.failures).toEqual([]);
   });
 
-  test('an answer whose connection is cut is no answer: it is asked for again', async () => {
-    const { start } = await setUp(
-      api,
-      turns([[{ text: 'half of an answer', fault: { kind: 'cut', afterPieces: 1 } }, { text: 'the whole answer' }]]),
-    );
-    const { attempt, graph } = await start();
-    const { messages } = await drain(graph, say('go'), attempt);
-    expect(messages.map((message) => message.text)).toEqual(['go', 'the whole answer']);
-    expect(attempt.emitted).toHaveLength(1);
-  });
+  test(
+    'an answer whose connection is cut, or ends as if it were whole, is no answer: it is asked for again',
+    verifies('MOD-5a', 'MOD-5b'),
+    async () => {
+      for (const kind of ['cut', 'quiet-end'] as const) {
+        const { start } = await setUp(
+          api,
+          turns([[{ text: 'half of an answer', fault: { kind, afterPieces: 1 } }, { text: 'the whole answer' }]]),
+        );
+        const { attempt, graph } = await start();
+        const { messages } = await drain(graph, say('go'), attempt);
+        expect(messages.map((message) => message.text)).toEqual(['go', 'the whole answer']);
+        expect(attempt.emitted).toHaveLength(1);
+      }
+    },
+  );
 
-  test('a provider that stays broken ends in a readable message and a failed run', verifies('MW-8b'), async () => {
-    const { provider: server, start } = await setUp(api, () => ({ fault: { kind: 'status', status: 503 } }));
-    const { attempt, graph } = await start();
-    const { messages } = await drain(graph, say('go'), attempt);
-    expect(messages.at(-1)?.text).toMatch(/could not be reached or is too busy/);
-    expect(messages.at(-1)?.additional_kwargs).toMatchObject({ [ERROR_FALLBACK]: true, error_reason: 'transient' });
-    expect(attempt.failures).toHaveLength(1);
-    // The clients themselves retry nothing.
-    expect(server.requests()).toHaveLength(3);
-  });
+  test(
+    'a provider that stays broken ends in a readable message and a failed run',
+    verifies('MW-8b', 'MOD-5b'),
+    async () => {
+      const { provider: server, start } = await setUp(api, () => ({ fault: { kind: 'status', status: 503 } }));
+      const { attempt, graph } = await start();
+      const { messages } = await drain(graph, say('go'), attempt);
+      expect(messages.at(-1)?.text).toMatch(/could not be reached or is too busy/);
+      expect(messages.at(-1)?.additional_kwargs).toMatchObject({ [ERROR_FALLBACK]: true, error_reason: 'transient' });
+      expect(attempt.failures).toHaveLength(1);
+      // The clients themselves retry nothing.
+      expect(server.requests()).toHaveLength(3);
+    },
+  );
 
   test('a refused key is final and says what to do; the key is not shown', verifies('MW-8b'), async () => {
     const { start, surroundings } = await setUp(api, () => ({ text: 'never' }), { api_key: 'sk-wrong-key-987654' });

@@ -227,6 +227,7 @@ test(
             api_key: 'k',
             base_url: provider.url,
             max_tokens: 10_000,
+            temperature: 0.3,
             supports_thinking: true,
             thinking: { type: 'enabled', budget_tokens: 50_000 },
           },
@@ -243,6 +244,8 @@ test(
         thinking: { type: 'enabled', budget_tokens: 8_000 },
         messages: [{ role: 'user', content: [{ type: 'text', text: 'hi', cache_control: { type: 'ephemeral' } }] }],
       });
+      // The provider refuses one beside thinking.
+      expect(provider.requests()[0]?.body).not.toHaveProperty('temperature');
     } finally {
       await provider.close();
     }

@@ -277,6 +277,30 @@ describe('a run with a custom agent', () => {
     expect(ran.results[1]).toBe('my update_agent');
   });
 
+  test(
+    'a tool of an MCP server takes no name that the harness has; nobody is asked where nobody can answer',
+    verifies('AG-2'),
+    async () => {
+      await profiles.create('ann', 'w', { soul: 'old' });
+      const theirs = (name: string) =>
+        tool(() => `their ${name}`, { name, description: 'theirs', schema: z.object({}) });
+      const names = ['ls', 'update_agent', 'weather'];
+      const calls = names.map((name) => ({ name, args: name === 'ls' ? { path: '.' } : {} }));
+      const mcp = { catalog: async () => ({ version: 'v1', tools: names.map(theirs) }) };
+      for (const toolSearch of [{ enabled: false }, { enabled: true }]) {
+        const ran = await run({ agent_name: 'w', non_interactive: true }, [{ calls }, { text: 'ok' }], {
+          mcp,
+          toolSearch,
+        });
+        expect(ran.offered).toEqual(expect.arrayContaining(['ls', 'update_agent']));
+        expect(ran.offered).not.toContain('ask_clarification');
+        expect(new Set(ran.offered).size).toBe(ran.offered.length);
+        for (const text of ran.results.slice(0, 2)) expect(text).not.toContain('their');
+        expect(ran.results[2]).toMatch(toolSearch.enabled ? /is not available yet/ : /^their weather/);
+      }
+    },
+  );
+
   test('who begins a batch hears of its end as the same agent', verifies('AG-4'), async () => {
     await profiles.create('default', 'w', { model: 'fake', skills: ['chart'] });
     const specs: unknown[] = [];

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { AIMessage, HumanMessage } from '@langchain/core/messages';
 import { Command, MemorySaver } from '@langchain/langgraph';
-import { verifies } from '@reindeer/testkit';
+import { makeRun, testSurroundings, verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { DEFAULT_SUMMARIZATION } from '../context/summarization.ts';
 import { createLeadAgent, type LeadAgentOptions } from '../lead/lead-agent.ts';
@@ -11,7 +11,7 @@ import { DEFAULT_SAFEGUARDS } from '../lead/safeguards.ts';
 import type { Memory } from '../memory/service.ts';
 import { createModelRegistry } from '../models/registry.ts';
 import { AgentProfiles } from '../profiles/store.ts';
-import { recordedAttempt, testRun, testSurroundings } from '../test-support/fake-attempt.ts';
+import { recordedAttempt } from '../test-support/fake-attempt.ts';
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { drain } from '../test-support/run-loop.ts';
@@ -54,8 +54,8 @@ async function run(
     surroundings,
     ...more,
   });
-  const request = { ...testRun().request, context: context as never };
-  const attempt = recordedAttempt({ run: testRun({ userId: 'ann', request }) });
+  const request = { ...makeRun().request, context: context as never };
+  const attempt = recordedAttempt({ run: makeRun({ userId: 'ann', request }) });
   const { messages } = await drain(await agent.forAttempt(attempt, saver), input, attempt);
   const offered = model.bound.map((tools) => (tools as { name: string }[]).map(({ name }) => name));
   return {

@@ -9,7 +9,7 @@ import { wrappedInput } from '../safety/tags.ts';
 import { delegatingAttempt, delegation, results, task, types } from '../test-support/delegation.ts';
 import { FakeModel } from '../test-support/fake-model.ts';
 import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
-import { isChild } from '../test-support/reply-model.ts';
+import { isChild, ReplyModel } from '../test-support/reply-model.ts';
 
 const USAGE = { input_tokens: 10, output_tokens: 5, total_tokens: 15 };
 const bash = { name: 'bash', args: { description: 'x', command: 'sleep 60' } };
@@ -227,6 +227,34 @@ test('four sub-agents side by side change no state of each other', verifies('SA-
   // One sandbox for all.
   expect(new Set(world.sandboxes.acquired)).toEqual(new Set(['box-thread-1']));
 });
+
+test(
+  'a sub-agent has the model that its run chose, and the turns and time of its type',
+  verifies('TOOL-7a', 'TOOL-7b'),
+  async () => {
+    const chosen = new ReplyModel((messages) =>
+      isChild(messages)
+        ? { text: 'from the chosen one' }
+        : messages.some((message) => message.type === 'tool')
+          ? { text: 'Done.' }
+          : { calls: [task('a')] },
+    );
+    const world = delegation({
+      lead: [{ text: 'wrong model' }],
+      child: () => ({ text: 'wrong model' }),
+      models: { chosen },
+    });
+    const outcome = await world.run({ context: { model_name: 'chosen' } });
+    expect(results(outcome)[0]?.text).toBe('from the chosen one');
+    expect(world.model.requests).toEqual([]);
+    expect([...world.subagents.types(true).values()].map((type) => [type.name, type.maxTurns, type.timeoutMs])).toEqual(
+      [
+        ['general-purpose', 150, 1_800_000],
+        ['bash', 60, 1_800_000],
+      ],
+    );
+  },
+);
 
 test('a sub-agent keeps the user, the thread and the options of the run', verifies('SA-09', 'TOOL-7a'), async () => {
   const seen: Record<string, unknown>[] = [];

@@ -30,6 +30,7 @@ export class MemorySandboxes implements SandboxProvider {
   readonly released: string[] = [];
   readonly commands: ExecRequest[] = [];
   readonly listings: { readonly depth: number; readonly ignore?: readonly string[] }[] = [];
+  readonly #kinds = new Map<string, FileInfo['kind']>();
   readonly #options: MemorySandboxOptions;
   readonly #held = new Map<string, Sandbox>();
 
@@ -37,7 +38,8 @@ export class MemorySandboxes implements SandboxProvider {
     this.#options = options;
   }
 
-  put(path: string, text: string | Uint8Array): this {
+  put(path: string, text: string | Uint8Array, kind: FileInfo['kind'] = 'file'): this {
+    this.#kinds.set(path, kind);
     this.contents.set(path, typeof text === 'string' ? Buffer.from(text) : text);
     return this;
   }
@@ -90,9 +92,10 @@ export class MemorySandboxes implements SandboxProvider {
 
   files(): SandboxFiles {
     const { contents, listings } = this;
+    const kinds = this.#kinds;
     const info = (path: string): FileInfo => ({
       path,
-      kind: 'file',
+      kind: kinds.get(path) ?? 'file',
       size: contents.get(path)?.length ?? 0,
       modifiedAt: 0,
     });
@@ -125,10 +128,11 @@ export class MemorySandboxes implements SandboxProvider {
         const found = below(path).filter((key) => key.endsWith(end));
         return { paths: found.slice(0, limit), truncated: found.length > limit };
       },
-      async grep(pattern, path, { literal, caseSensitive, limit }) {
+      async grep(pattern, path, { literal, caseSensitive, limit, glob = '*' }) {
         const source = literal ? pattern.replace(/[.*+?^${}()|[\]\\]/g, '\\$&') : pattern;
         const expression = new RegExp(source, caseSensitive ? '' : 'i');
-        const matches = below(path).flatMap((key) =>
+        const named = below(path).filter((key) => key.endsWith(glob.replace(/^\*+/, '')));
+        const matches = named.flatMap((key) =>
           Buffer.from(contents.get(key) ?? [])
             .toString()
             .split('\n')

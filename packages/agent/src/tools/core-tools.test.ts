@@ -227,7 +227,11 @@ describe('looking around', () => {
     const path = `${ROOT}/workspace`;
     const count = (answer: string): number => answer.split('\n').filter((line) => line.includes(': needle')).length;
     expect(count(await text('grep', { pattern: 'NEEDLE', path }))).toBe(100);
-    expect(count(await text('grep', { pattern: 'needle', path, max_results: 9_999 }))).toBeGreaterThan(300);
+    const wide = setUp({}, { listMaxCharacters: 1_000_000 });
+    for (let index = 0; index < 600; index++) wide.sandboxes.put(`${path}/f${index}.txt`, `needle ${index}`);
+    expect(count(await wide.text('grep', { pattern: 'needle', path, max_results: 9_999 }))).toBe(500);
+    expect(await wide.text('grep', { pattern: 'needle', path, glob: '*.md' })).toBe('Nothing matches needle.');
+    expect(await text('grep', { pattern: 'NEEDLE', path, case_sensitive: true })).toBe('Nothing matches NEEDLE.');
     expect(await text('grep', { pattern: 'needle 7$', path, case_sensitive: true })).toBe(`${path}/f7.txt:1: needle 7`);
     expect(await text('grep', { pattern: 'x(', path, literal: true })).toBe('Nothing matches x(.');
   });
@@ -237,6 +241,7 @@ describe('present_files', () => {
   test('only files in outputs, all or none', verifies('TOOL-4'), async () => {
     const { sandboxes, call, text } = setUp();
     sandboxes.put(`${ROOT}/outputs/a.md`, 'a').put(`${ROOT}/workspace/b.md`, 'b');
+    sandboxes.put(`${ROOT}/outputs/folder`, '', 'directory').put(`${ROOT}/outputs/link.md`, 'a', 'link');
     const result = (await call('present_files', {
       filepaths: [`${ROOT}/outputs/a.md`, 'outputs/a.md'],
     })) as unknown as {
@@ -246,6 +251,8 @@ describe('present_files', () => {
     for (const wrong of [
       `${ROOT}/workspace/b.md`,
       `${ROOT}/outputs/none.md`,
+      `${ROOT}/outputs/folder`,
+      `${ROOT}/outputs/link.md`,
       `${ROOT}/outputs/../workspace/b.md`,
       '/etc/passwd',
     ]) {

@@ -220,6 +220,24 @@ describe('web_search', () => {
   );
 
   test(
+    'no more hits than were asked for, five where nothing is said; a page for robots is told, not taken for no hits',
+    verifies('WEB-1', 'WEB-5a'),
+    async () => {
+      const many = Array.from({ length: 20 }, (_, at) => `https://site.example/${at}`);
+      reply = () => ({ json: { results: many.map((url) => ({ title: 'T', url, content: 'S' })) } });
+      const tavily = tools({ tool: 'web_search', provider: 'tavily', options: { max_results: 2, api_key: 'the-key' } });
+      expect((await tavily({ query: 'deer' })).json).toMatchObject({ results: [{ url: many[0] }, { url: many[1] }] });
+      expect(((await tavily({ query: 'deer' })).json as { results: unknown[] }).results).toHaveLength(2);
+      const keyless = tools({ tool: 'web_search', provider: 'duckduckgo', options: {} });
+      const page = many.map((url) => `<div class="result"><a class="result__a" href="${url}">T</a></div>`).join('');
+      reply = () => ({ text: `<html><body>${page}</body></html>` });
+      expect(((await keyless({ query: 'deer' })).json as { results: unknown[] }).results).toHaveLength(5);
+      reply = () => ({ text: '<html><body><div class="anomaly-modal__title">Are you a robot?</div></body></html>' });
+      expect((await keyless({ query: 'deer' })).json).toMatchObject({ error: expect.stringContaining('for a robot') });
+    },
+  );
+
+  test(
     'nothing found, a missing key, a refused one, too many requests: an error in JSON that the metadata tells from a success',
     verifies('WEB-1'),
     async () => {
