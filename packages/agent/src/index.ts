@@ -1,6 +1,6 @@
 export { type AskForItem, askForItems } from './batches/acceptance.ts';
 export { createItemExecutor, type ItemExecutorParts } from './batches/executor.ts';
-export { formatOf, itemsOfRows, type Row, readRows, type TemplateItem } from './batches/items.ts';
+export { decodeTable, formatOf, itemsOfRows, type Row, readRows, type TemplateItem } from './batches/items.ts';
 export { ITEM_AGENT } from './batches/names.ts';
 export { checkSchema } from './batches/result-schema.ts';
 export { COMPACTION, type CompactionMark, type CompactionTrigger } from './context/compaction.ts';

@@ -42,11 +42,12 @@ test('a result cannot write itself out of its place', async () => {
   expect(asked).not.toContain('<system>');
 });
 
-test('criteria are a template too', () => {
+test('criteria are a template too', async () => {
   const rows = [{ id: 'x', name: 'Oslo' }];
-  expect(itemsOfRows(rows, { template: 'About {{name}}', acceptance: 'Names {{name}}.' })).toEqual([
+  expect(await itemsOfRows(rows, { template: 'About {{name}}', acceptance: 'Names {{name}}.' })).toEqual([
     { key: 'x', prompt: 'About Oslo', acceptance: 'Names Oslo.' },
   ]);
-  expect(itemsOfRows(rows, { template: '{{name}}', acceptance: 'Short.' })[0]?.acceptance).toBe('Short.');
-  expect(() => itemsOfRows(rows, { template: '{{name}}', acceptance: '{{nmae}}' })).toThrow(/no column/);
+  const [short] = await itemsOfRows(rows, { template: '{{name}}', acceptance: 'Short.' });
+  expect(short?.acceptance).toBe('Short.');
+  await expect(itemsOfRows(rows, { template: '{{name}}', acceptance: '{{nmae}}' })).rejects.toThrow(/no column/);
 });

@@ -17,7 +17,7 @@ import { CHANNEL_KEY } from '../safety/channels.ts';
 import type { SubagentType } from '../subagents/settings.ts';
 import { defineTool, failed, type MarkedText, type ToolContext } from '../tools/define.ts';
 import { virtualPath } from '../tools/paths.ts';
-import { formatOf, itemsOfRows, LONGEST_TABLE, readRows, type TemplateItem } from './items.ts';
+import { decodeTable, formatOf, itemsOfRows, LONGEST_TABLE, readRows, type TemplateItem } from './items.ts';
 import { checkSchema } from './result-schema.ts';
 
 export const BATCH_TOOLS = ['batch_task', 'batch_status', 'batch_wait', 'cancel_batch'] as const;
@@ -248,17 +248,19 @@ async function itemsFor(args: TaskArguments, context: ToolContext): Promise<read
   const needed = (): string =>
     template ?? failed('give the task of one item as prompt, with {{column}} for its values.');
   if (args.items !== undefined)
-    return args.items.map(({ key, prompt, values }, index): TemplateItem => {
-      const name = key ?? String(index + 1);
-      if (prompt !== undefined) return { key: name, prompt, ...(acceptance === undefined ? {} : { acceptance }) };
-      const [made] = itemsOfRows([values ?? {}], { template: needed(), acceptance });
-      return { prompt: '', ...made, key: name };
-    });
+    return Promise.all(
+      args.items.map(async ({ key, prompt, values }, index): Promise<TemplateItem> => {
+        const name = key ?? String(index + 1);
+        if (prompt !== undefined) return { key: name, prompt, ...(acceptance === undefined ? {} : { acceptance }) };
+        const [made] = await itemsOfRows([values ?? {}], { template: needed(), acceptance });
+        return { prompt: '', ...made, key: name };
+      }),
+    );
   const sandbox = await context.sandbox();
   if (args.file !== undefined) {
     const path = virtualPath(args.file);
     const bytes = await sandbox.files.read(path, { maxBytes: LONGEST_TABLE });
-    const rows = await readRows(new TextDecoder().decode(bytes), formatOf(path));
+    const rows = await readRows(decodeTable(bytes), formatOf(path));
     return itemsOfRows(rows, { template: needed(), keyColumn: args.key_column, acceptance });
   }
   const { paths, truncated } = await sandbox.files.glob(args.glob ?? '', '/mnt/user-data/workspace', {

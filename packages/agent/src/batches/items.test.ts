@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { formatOf, itemsOfRows, readRows } from './items.ts';
+import { decodeTable, formatOf, itemsOfRows, type Row, readRows } from './items.ts';
 import { checkAnswer, checkSchema } from './result-schema.ts';
 
 test('a table with quotes, a byte order mark and line breaks in cells', async () => {
@@ -33,28 +33,47 @@ test('a large table is read without holding up the loop for long', async () => {
   expect(turns).toBeGreaterThan(0);
 });
 
-test('items: the template filled in, keyed by a column or by the row', () => {
+test('items: the template filled in, keyed by a column or by the row', async () => {
   const rows = [
     { id: 'x', name: 'A {{id}}' },
     { id: 'y', name: 'B' },
   ];
-  expect(itemsOfRows(rows, { template: '{{ name }} is {{id}}' })).toEqual([
+  expect(await itemsOfRows(rows, { template: '{{ name }} is {{id}}' })).toEqual([
     // What stands in a cell is data, whatever it looks like.
     { key: 'x', prompt: 'A {{id}} is x' },
     { key: 'y', prompt: 'B is y' },
   ]);
-  expect(itemsOfRows(rows, { template: '{{name}}', keyColumn: 'name' }).map(({ key }) => key)).toEqual([
-    'A {{id}}',
-    'B',
-  ]);
+  const keys = async (of: readonly Row[], template: string, keyColumn?: string) =>
+    (await itemsOfRows(of, { template, keyColumn })).map(({ key }) => key);
+  expect(await keys(rows, '{{name}}', 'name')).toEqual(['A {{id}}', 'B']);
   const twice = [
     { id: '1', n: 'a' },
     { id: '1', n: 'b' },
   ];
-  expect(itemsOfRows(twice, { template: '{{n}}' }).map(({ key }) => key)).toEqual(['1', '2']);
-  expect(() => itemsOfRows(rows, { template: '{{nmae}}' })).toThrow(/\{\{nmae\}\}, which is no column.*\{\{name\}\}/);
-  expect(() => itemsOfRows(rows, { template: 'the same' })).toThrow(/names no column/);
-  expect(() => itemsOfRows(rows, { template: '{{name}}', keyColumn: 'q' })).toThrow(/no column "q"/);
+  expect(await keys(twice, '{{n}}')).toEqual(['1', '2']);
+  await expect(keys(rows, '{{nmae}}')).rejects.toThrow(/\{\{nmae\}\}, which is no column.*\{\{name\}\}/);
+  await expect(keys(rows, 'the same')).rejects.toThrow(/names no column/);
+  await expect(keys(rows, '{{name}}', 'q')).rejects.toThrow(/no column "q"/);
+});
+
+test('a table that means harm, or was made by accident, is read as it is or refused with the reason', async () => {
+  const prompts = async (text: string, format: 'csv' | 'jsonl', template = 'Do {{name}}') =>
+    (await itemsOfRows(await readRows(text, format), { template })).map(({ prompt }) => prompt);
+  // Spreadsheets put a mark in front of any kind of text.
+  expect(await prompts('\ufeff{"name":"a"}\r\n', 'jsonl')).toEqual(['Do a']);
+  // A cell that a row lacks is empty, also when it is called as something that every object has.
+  const lacks = '{"name":"a","constructor":"c"}\n{"name":"b"}\n';
+  expect(await prompts(lacks, 'jsonl', '{{constructor}} {{name}}')).toEqual(['c a', ' b']);
+  expect(await prompts('__proto__,name\nx,a\n', 'csv', '{{__proto__}} {{name}}')).toEqual(['x a']);
+  await expect(prompts('name,b,name\n1,2,3\n', 'csv')).rejects.toThrow(/Two columns are called "name"/);
+  const deep = `{"name":${'['.repeat(50_000)}${']'.repeat(50_000)}}`;
+  await expect(prompts(`{"name":"a"}\n${deep}\n`, 'jsonl')).rejects.toThrow(/^Line 2 is nested too deeply/);
+  // A template that repeats a long cell is stopped before it fills the memory.
+  const long = 'x'.repeat(100_000);
+  await expect(prompts(`name\n${long}\n`, 'csv', '{{name}}'.repeat(1_000))).rejects.toThrow(/more than 67108864/);
+  await expect(readRows(`name\n${'r\n'.repeat(100_001)}`, 'csv')).rejects.toThrow(/more than 100000 rows/);
+  expect(() => decodeTable(Buffer.from('name\nZürich\n', 'latin1'))).toThrow(/not UTF-8/);
+  expect(decodeTable(Buffer.from('name\nZürich\n'))).toContain('Zürich');
 });
 
 test('a schema for results: checked when it is given, and against each answer', () => {
@@ -69,11 +88,49 @@ test('a schema for results: checked when it is given, and against each answer', 
     outcome: 'invalid',
     problem: expect.stringMatching(/not JSON/),
   });
-  // A model decides neither how long an expression runs nor where a request goes.
+  // A model decides neither how long an expression runs nor where a request goes; its words may be the names of properties.
   expect(() => checkSchema({ type: 'string', pattern: '(a+)+$' })).toThrow(/"pattern" cannot be used/);
+  expect(() => checkSchema({ properties: { pattern: { type: 'string' } } })).not.toThrow();
   expect(() => checkSchema({ $ref: 'https://example.com/x' })).toThrow(/only references within/);
   expect(() => checkSchema([1])).toThrow(/must be a JSON Schema object/);
   let deep: object = {};
   for (let n = 0; n < 100; n += 1) deep = { not: deep };
   expect(() => checkSchema(deep)).toThrow(/levels/);
+});
+
+test.each([
+  [{ hello: 'world' }, /no keyword of JSON Schema, only hello/],
+  [{ type: 'nothing' }, /#\/type: must be one of null/],
+  [{ properties: { a: null } }, /#\/properties\/a: must be a schema/],
+  [{ properties: { a: { required: 'b' } } }, /#\/properties\/a\/required: must be a list of names/],
+  [{ properties: { a: { allOf: 7 } } }, /allOf: must be a list of schemas/],
+  [{ properties: { a: { enum: 7 } } }, /enum: must be a list/],
+  [{ minLength: 'x' }, /minLength: must be a whole number/],
+  [{ properties: { a: { $ref: '#/nowhere' } } }, /nothing of this schema is at "#\/nowhere"/],
+  [{ required: ['x'], properties: { a: { $ref: '#/required' } } }, /nothing of this schema is at/],
+  [{ properties: { a: { $ref: '#/properties/a' } } }, /leads back to itself/],
+  [{ $defs: { a: { anyOf: [{ $ref: '#/$defs/b' }] }, b: { not: { $ref: '#/$defs/a' } } } }, /leads back to itself/],
+])('what is no schema is refused before anybody works for it: %j', (schema, why) => {
+  expect(() => checkSchema(schema)).toThrow(why);
+});
+
+test('an answer that cannot be checked does not fit, however long that would take', () => {
+  // A tree of itself is a good schema.
+  const tree = { type: 'object', properties: { a: { $ref: '#' } }, additionalProperties: false };
+  expect(() => checkSchema(tree)).not.toThrow();
+  const nested = (depth: number) => `${'{"a":'.repeat(depth)}{}${'}'.repeat(depth)}`;
+  expect(checkAnswer(nested(20), tree)).toMatchObject({ outcome: 'valid' });
+  expect(checkAnswer(nested(20_000), tree)).toMatchObject({
+    outcome: 'invalid',
+    problem: expect.stringMatching(/cannot be checked/),
+  });
+  // Each level asks twice for what is below.
+  const twice = {
+    anyOf: [{ properties: { a: { $ref: '#' } }, required: ['b'] }, { properties: { a: { $ref: '#' } } }],
+  };
+  expect(() => checkSchema(twice)).not.toThrow();
+  expect(checkAnswer(nested(60), twice)).toMatchObject({
+    outcome: 'invalid',
+    problem: expect.stringMatching(/cannot be checked/),
+  });
 });

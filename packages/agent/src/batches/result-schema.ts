@@ -1,37 +1,29 @@
-import { Validator } from '@cfworker/json-schema';
+import { createContext, Script } from 'node:vm';
+import { type ValidationResult, Validator } from '@cfworker/json-schema';
 import { type JsonObject, ReindeerError } from '@reindeer/protocol';
+import { problemOfSchema } from './schema-shape.ts';
 
 /** A schema that a model or a client gave for results. */
 const LONGEST_SCHEMA = 32_000;
-const DEEPEST = 32;
-/** Whoever writes a regular expression decides how long it runs; a remote reference is a request to somewhere. */
-const REFUSED = new Set(['pattern', 'patternProperties', '$dynamicRef', '$recursiveRef']);
+/** One answer. A schema may ask for more work than its length tells, and an answer too. */
+const CHECK_MS = 500;
 
 /** Throws `validation_failed` for a schema that cannot be used here. */
 export function checkSchema(schema: unknown): asserts schema is JsonObject {
   const bad = (message: string) => new ReindeerError('validation_failed', `result_schema: ${message}`);
   if (typeof schema !== 'object' || schema === null || Array.isArray(schema))
     throw bad('must be a JSON Schema object, as in {"type": "object", "properties": {…}}.');
-  if (JSON.stringify(schema).length > LONGEST_SCHEMA) throw bad(`is longer than ${LONGEST_SCHEMA} characters.`);
-  let level: unknown[] = [schema];
-  for (let depth = 0; level.length > 0; depth += 1) {
-    if (depth > DEEPEST) throw bad(`has more than ${DEEPEST} levels.`);
-    const below: unknown[] = [];
-    for (const value of level) {
-      if (typeof value !== 'object' || value === null) continue;
-      for (const [key, inner] of Object.entries(value)) {
-        if (REFUSED.has(key) && !Array.isArray(value)) throw bad(`"${key}" cannot be used. Leave it out.`);
-        if (key === '$ref' && typeof inner === 'string' && !inner.startsWith('#'))
-          throw bad(`"$ref": only references within the schema can be used, not "${inner.slice(0, 80)}".`);
-        below.push(inner);
-      }
-    }
-    level = below;
-  }
+  if (lengthOf(schema) > LONGEST_SCHEMA) throw bad(`is longer than ${LONGEST_SCHEMA} characters.`);
+  const problem = problemOfSchema(schema as JsonObject);
+  if (problem !== null) throw bad(problem);
+}
+
+/** Characters as JSON; what is nested too deeply for that is too long. */
+function lengthOf(schema: object): number {
   try {
-    new Validator(schema as never, '2020-12').validate(null);
-  } catch (cause) {
-    throw new ReindeerError('validation_failed', `result_schema: ${String(cause).slice(0, 300)}`, { cause });
+    return JSON.stringify(schema).length;
+  } catch {
+    return Number.POSITIVE_INFINITY;
   }
 }
 
@@ -52,8 +44,16 @@ export function checkAnswer(answer: string, schema: JsonObject): Checked {
   } catch (error) {
     return { outcome: 'invalid', problem: `it is not JSON (${(error as Error).message.slice(0, 200)})` };
   }
-  const { valid, errors } = new Validator(schema as never, '2020-12', false).validate(value);
-  if (valid) return { outcome: 'valid', json: JSON.stringify(value) };
+  let json: string;
+  let found: ValidationResult;
+  try {
+    json = JSON.stringify(value);
+    found = withinTime(() => new Validator(schema as never, '2020-12', false).validate(value));
+  } catch (error) {
+    return { outcome: 'invalid', problem: `it cannot be checked (${(error as Error).message.slice(0, 200)})` };
+  }
+  const { valid, errors } = found;
+  if (valid) return { outcome: 'valid', json };
   // The innermost say what is wrong; those around them repeat it.
   const told = errors.slice(-5).map(({ instanceLocation, error }) => `${instanceLocation}: ${error}`);
   return { outcome: 'invalid', problem: told.join('; ').slice(0, 1_000) };
@@ -64,4 +64,11 @@ function withoutFence(text: string): string {
   if (!trimmed.startsWith('```') || !trimmed.endsWith('```')) return trimmed;
   const begin = trimmed.indexOf('\n');
   return begin < 0 ? trimmed : trimmed.slice(begin + 1, -3).trim();
+}
+
+const BOUNDED = new Script('work()');
+
+/** Ends work that takes too long, which nothing else can do while it runs. Throws then. */
+function withinTime<T>(work: () => T): T {
+  return BOUNDED.runInContext(createContext({ work }), { timeout: CHECK_MS }) as T;
 }

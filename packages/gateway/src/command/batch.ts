@@ -3,7 +3,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { basename, resolve } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { checkSchema, formatOf, itemsOfRows, readRows } from '@reindeer/agent';
+import { checkSchema, decodeTable, formatOf, itemsOfRows, readRows } from '@reindeer/agent';
 import { isBatchOver, type JsonObject, type NewItem, newId, ReindeerError } from '@reindeer/protocol';
 import { keptToken, startUrl } from '../access.ts';
 import type { Command } from './arguments.ts';
@@ -184,7 +184,7 @@ async function save(batches: Batches, id: string, format: 'csv' | 'jsonl', file:
 async function requestOf(host: Host, command: StartCommand): Promise<NewBatchRequest> {
   const text = await readText(host, command.file);
   const rows = await readRows(text, formatOf(command.file));
-  const items = itemsOfRows(rows, {
+  const items = await itemsOfRows(rows, {
     template: command.prompt,
     keyColumn: command.keyColumn,
     acceptance: command.acceptance,
@@ -223,7 +223,7 @@ async function readText(host: Host, file: string): Promise<string> {
         'bad_request',
         `${file} has more than ${MAX_TABLE} bytes. Split it into several batches.`,
       );
-    return await readFile(path, 'utf8');
+    return decodeTable(await readFile(path));
   } catch (cause) {
     if (ReindeerError.is(cause)) throw cause;
     throw new ReindeerError('bad_request', `${file} cannot be read: ${(cause as Error).message}`, { cause });
