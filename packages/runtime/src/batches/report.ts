@@ -250,7 +250,7 @@ export async function* csvLines(items: AsyncIterable<BatchItem>, batch: Batch): 
   for await (const item of items) {
     const fields = columns.length === 0 ? {} : objectOf(item.result);
     const cells = columns.map((column) => {
-      const value = fields[column];
+      const value = Object.hasOwn(fields, column) ? fields[column] : null;
       return value === undefined || value === null ? '' : typeof value === 'string' ? value : JSON.stringify(value);
     });
     const { verdict } = item;
@@ -270,6 +270,6 @@ function objectOf(text: string | null): Readonly<Record<string, unknown>> {
 
 /** A cell that begins like a formula is made text: spreadsheets would run it, and models wrote it. */
 export function csvCell(value: string): string {
-  const safe = /^[=+\-@\t\r]/.test(value) && !/^-?\d+(\.\d+)?$/.test(value) ? `'${value}` : value;
+  const safe = /^[=+\-@\t\r\n＝＋－＠]/.test(value) && !/^-?\d+(\.\d+)?$/.test(value) ? `'${value}` : value;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
