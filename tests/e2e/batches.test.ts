@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { type Script, startScriptedProvider } from '@reindeer/scripted';
 import { verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
-import { allItems, isOver, itemsFor, rowScript, startBatch, untilBatch } from '../support/batches.ts';
+import { batchAcrossStop } from '../chaos/batch-stop.ts';
+import { isOver, rowScript, untilBatch } from '../support/batches.ts';
 import { projectFolder, ReindeerProcess, say, scriptedConfig, startServer } from '../support/server.ts';
 
 /** Batches as their users have them: real processes, the scripted provider, files on disk. */
@@ -54,39 +55,12 @@ test(
   'SIGTERM half-way: what is done stays, the rest runs after the restart, nothing twice',
   verifies('BT-20'),
   async () => {
-    const provider = await startScriptedProvider({ script: (request) => ({ ...rowScript(request), delayMs: 5 }) });
-    const project = await projectFolder(scriptedConfig(provider.openAiUrl));
-    let server = await startServer(project.folder);
-    try {
-      const total = 120;
-      const { batch_id: id } = await startBatch(server, 'thread-1', { items: itemsFor(total), max_running: 16 });
-      await untilBatch(
-        () => server,
-        id,
-        (row) => (row.counts.succeeded ?? 0) >= total / 3,
-      );
-      expect(await server.process.end('SIGTERM')).toEqual({ code: 0, signal: null });
-      server = await startServer(project.folder);
-      const before = (await allItems(server, 'thread-1', id)).filter((item) => item.status === 'succeeded');
-      const end = await untilBatch(() => server, id, isOver);
-      expect(end).toMatchObject({ status: 'completed', counts: { succeeded: total, leased: 0, running: 0 } });
-      const after = await allItems(server, 'thread-1', id);
-      expect(after.map((item) => item.result_preview)).toEqual(itemsFor(total).map((_, n) => `done ${n}`));
-      expect(after.every((item) => item.attempt === 1)).toBe(true);
-      // Nothing of what was done before the stop was done again.
-      const ends = new Map(after.map((item) => [item.key, item.ended_at]));
-      for (const item of before) expect(ends.get(item.key)).toBe(item.ended_at);
-      const asked = new Map<string, number>();
-      for (const request of provider.requests()) {
-        const row = /Row (\d+)/.exec(JSON.stringify(request.body))?.[1] ?? '';
-        asked.set(row, (asked.get(row) ?? 0) + 1);
-      }
-      for (const item of before) expect([item.key, asked.get(String(item.position))]).toEqual([item.key, 1]);
-    } finally {
-      await server.process.end();
-      await provider.close();
-      await project.remove();
-    }
+    const result = await batchAcrossStop({ items: 120, concurrency: 16, stopAt: 40, say: () => {} });
+    expect(result.problems).toEqual([]);
+    expect(result.end.counts).toMatchObject({ succeeded: 120, leased: 0, running: 0 });
+    // Half-way it was.
+    expect(result.before).toBeGreaterThanOrEqual(40);
+    expect(result.before).toBeLessThan(120);
   },
 );
 

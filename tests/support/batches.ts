@@ -19,10 +19,16 @@ export interface ItemRow {
   readonly ended_at: string | null;
 }
 
+/** The number in the prompt of an item; null = it is none of an item. */
+export function rowOf(request: Parameters<Script>[0]): number | null {
+  const row = /Row (\d+)/.exec(request.messages.findLast((message) => message.role === 'user')?.text ?? '')?.[1];
+  return row === undefined ? null : Number(row);
+}
+
 /** Answers the number in the prompt of an item, as text that names it. */
 export const rowScript: Script = (request) => {
-  const row = /Row (\d+)/.exec(request.messages.findLast((message) => message.role === 'user')?.text ?? '')?.[1];
-  return row === undefined ? { text: 'Here I am.' } : { text: `done ${row}` };
+  const row = rowOf(request);
+  return row === null ? { text: 'Here I am.' } : { text: `done ${row}` };
 };
 
 export const itemsFor = (count: number) =>
