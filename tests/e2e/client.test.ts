@@ -1,4 +1,4 @@
-import { connect } from 'node:net';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import type { Client } from '@langchain/langgraph-sdk';
 import { connectClient } from '@reindeer/client';
 import { type Script, type ScriptedProvider, startScriptedProvider } from '@reindeer/scripted';
@@ -204,6 +204,33 @@ describe('the official client', () => {
     await expect(nobody.models.list()).rejects.toMatchObject({ code: 'store_unavailable', retryable: true });
     await expect(nobody.chat('x')).rejects.toMatchObject({ code: 'store_unavailable' });
     expect(() => connectClient({ url: 'localhost:2026' })).toThrow('Use http://host:port');
+  });
+
+  test('our client reads on after a cut, and nothing comes twice', async () => {
+    const cuts: (() => void)[] = [];
+    const proxy = createServer((incoming) => {
+      const outgoing = connect(server.port, '127.0.0.1');
+      cuts.push(() => incoming.destroy());
+      for (const socket of [incoming, outgoing]) socket.on('error', () => {});
+      incoming.pipe(outgoing).pipe(incoming);
+    });
+    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+    const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+    await using own = connectClient({ url, ...(server.token === null ? {} : { token: server.token }) });
+    const ids: string[] = [];
+    let text = '';
+    for await (const { type, data } of own.stream('scene:slow')) {
+      if (type === 'metadata') ids.push(data.run_id);
+      if (type === 'messages-tuple' && data.type === 'ai') {
+        if (text === '') for (const cut of cuts.splice(0)) cut();
+        text += data.content;
+      }
+      if (type === 'end') expect(data).toMatchObject({ status: 'success', run_id: ids[0] });
+    }
+    expect(text).toBe('word '.repeat(120));
+    expect([ids.length, cuts.length]).toEqual([1, 1]);
+    for (const cut of cuts) cut();
+    await new Promise((resolve) => proxy.close(resolve));
   });
 
   test('a busy thread refuses a second run, or lets it take over', verifies('API-05'), async () => {

@@ -43,7 +43,13 @@ let folder: string;
 let client: ReindeerClient;
 const before = listeners();
 const open = (more: object = {}) =>
-  openClient({ folder, environment: { PATH: process.env.PATH }, logger: NO_LOG, thinkingEnabled: false, ...more });
+  openClient({
+    folder,
+    environment: { PATH: process.env.PATH, REINDEER_PROJECT_ROOT: '/nowhere' },
+    logger: NO_LOG,
+    thinkingEnabled: false,
+    ...more,
+  });
 beforeAll(async () => {
   provider = await startScriptedProvider({ script });
   folder = await mkdtemp(join(tmpdir(), 'reindeer-client-'));
@@ -128,6 +134,14 @@ describe('Reindeer inside of a program', () => {
     await expect(reading).rejects.toMatchObject({ name: 'ReindeerError', code: 'aborted' });
     expect(told).not.toContain('end');
     expect((await client.sdk.runs.list(threadId)).map(({ status }) => status)).toEqual(['interrupted', 'interrupted']);
+  });
+
+  test('hands on what a person is asked, and the answer', async () => {
+    const asking = { overrides: { context: { interrupt_on: ['write_file'] } }, threadId: 'asked' };
+    const asked = await client.chat('report', asking);
+    expect(asked).toMatchObject({ status: 'success', artifacts: [], interrupts: [expect.anything()] });
+    const done = await client.chat({ resume: { decisions: [{ type: 'approve' }] } }, asking);
+    expect(done).toMatchObject({ status: 'success', text: 'Here it is.', artifacts: [REPORT], interrupts: [] });
   });
 
   test('refuses with the code and the words of the server', verifies('CLI-1'), async () => {

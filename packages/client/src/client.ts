@@ -44,8 +44,9 @@ class Client {
   }
 
   /**
-   * Stops what this client started; runs that are at work get `runs.drain_timeout` to end, and what does not is continued when the folder is opened
-   * again. Requests under way are cut then. @throws ReindeerError when something did not stop cleanly
+   * Stops what this client started. Runs at work get `runs.drain_timeout` to end and are interrupted then; requests under way are cut last.
+   *
+   * @throws ReindeerError when something did not stop cleanly
    */
   close(): Promise<void> {
     this.#closing ??= this.#stop().finally(() => this.#connection.end());

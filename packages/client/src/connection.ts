@@ -65,13 +65,14 @@ export class Connection {
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, String(value));
     const form = body instanceof FormData;
+    const content = body === undefined ? {} : { body: form ? body : JSON.stringify(body) };
     let response: Response;
     try {
       response = await fetch(url, {
         method,
         headers: { ...this.#headers, ...(form || body === undefined ? {} : { 'content-type': 'application/json' }) },
         signal: this.signal(signal),
-        ...(body === undefined ? {} : { body: form ? body : JSON.stringify(body) }),
+        ...content,
       });
     } catch (cause) {
       throw this.fault(cause, signal);
@@ -83,11 +84,13 @@ export class Connection {
   /** The answer as JSON; null where there is none. */
   async request<T>(method: Method, path: string, request?: Request): Promise<T> {
     const response = await this.send(method, path, request);
+    const text = await response.text().catch((cause: unknown) => {
+      throw this.fault(cause, request?.signal);
+    });
     try {
-      const text = await response.text();
       return (text === '' ? null : JSON.parse(text)) as T;
     } catch (cause) {
-      throw this.fault(cause, request?.signal);
+      throw new ReindeerError('store_unavailable', `What answers at ${this.url} is no Reindeer.`, { cause });
     }
   }
 

@@ -35,7 +35,7 @@ export interface Values {
 export interface RunEnd {
   readonly run_id: string;
   readonly thread_id: string;
-  /** `success`, `interrupted` (it waits for an answer, or was cancelled), `error`, `timeout`. */
+  /** `success` (also when it asks a person: then the last values have `interrupts`), `interrupted` (it was cancelled), `error` or `timeout`. */
   readonly status: string;
   readonly usage: Usage;
 }

@@ -25,14 +25,15 @@ export interface OpenOptions extends RunOptions {
  * @throws ReindeerError `configuration`; `data_folder_locked` when another process, or another client of this one, has the folder
  */
 export async function openClient(options: OpenOptions = {}): Promise<ReindeerClient> {
-  const { folder = '.', configPath, environment = process.env, userId, logger, ...defaults } = options;
+  const { folder, configPath, environment = process.env, userId, logger, ...defaults } = options;
   // Loaded only here: a client of a server elsewhere needs none of it.
   const { createLogger, embed } = await import('@reindeer/gateway');
   const write = (line: string): void => void process.stderr.write(line);
   const server = await embed({
-    folder: resolve(folder),
+    folder: resolve(folder ?? '.'),
     configPath,
-    environment,
+    // A folder that the program names is that folder, whatever the shell says.
+    environment: folder === undefined ? environment : { ...environment, REINDEER_PROJECT_ROOT: undefined },
     logger: logger ?? createLogger({ level: 'warn', pretty: process.stderr.isTTY === true, write }),
     entry: import.meta.url,
   });
