@@ -1,10 +1,11 @@
-import { type FormEvent, useCallback, useState } from 'react';
+import { useCallback, useState } from 'react';
 import type { Features, ModelEntry } from '../api/api.ts';
 import type { Rest } from '../api/rest.ts';
 import { isDictionary, textOr } from '../chat/wire.ts';
 import { CodeBlock } from '../parts/code-block.tsx';
 import { Confirm } from '../parts/confirm.tsx';
-import { Dialog } from '../parts/dialog.tsx';
+import { InputField } from '../parts/fields.tsx';
+import { FormDialog } from '../parts/form-dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { PlaceLink, usePage } from '../parts/page-context.tsx';
 import { Content, PageFrame } from '../parts/page-frame.tsx';
@@ -152,53 +153,40 @@ function NameDialog({ rest, onClose, onName }: NameDialogProps) {
   const { say } = usePage();
   const [name, setName] = useState('');
   const [taken, setTaken] = useState(false);
-  const work = useWork();
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    if (!isName(name)) return;
-    work.run(async () => {
-      const answer = await rest.get(`/agents/check?name=${encodeURIComponent(name)}`);
-      const isFree = isDictionary(answer) && answer.available === true;
-      setTaken(!isFree);
-      if (isFree) onName(name);
-    });
+  const submit = async () => {
+    const answer = await rest.get(`/agents/check?name=${encodeURIComponent(name)}`);
+    const isFree = isDictionary(answer) && answer.available === true;
+    setTaken(!isFree);
+    if (isFree) onName(name);
   };
   const wrong = name !== '' && !isName(name);
   return (
-    <Dialog title={say('agents.byTalking')} onClose={onClose}>
-      <form className="fields" onSubmit={submit}>
-        <p>{say('agents.byTalking.how')}</p>
-        <div className="field">
-          <label htmlFor="agent-name">{say('agents.name')}</label>
-          <input
-            id="agent-name"
-            value={name}
-            maxLength={64}
-            aria-invalid={wrong || taken}
-            placeholder="writer"
-            onChange={(event) => {
-              setName(event.target.value.trim());
-              setTaken(false);
-            }}
-          />
-          <p className="note">{say('agents.name.rule')}</p>
-        </div>
-        {taken ? (
-          <p role="alert" className="trouble">
-            {say('agents.name.taken')}
-          </p>
-        ) : null}
-        <WorkTrouble trouble={work.trouble} />
-        <div className="dialog-bar">
-          <button type="button" onClick={onClose}>
-            {say('dialog.cancel')}
-          </button>
-          <button type="submit" className="primary" disabled={work.busy || !isName(name)}>
-            {say('agents.begin')}
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={say('agents.byTalking')}
+      action={say('agents.begin')}
+      ready={isName(name)}
+      onSubmit={submit}
+      onClose={onClose}
+    >
+      <p>{say('agents.byTalking.how')}</p>
+      <InputField
+        label={say('agents.name')}
+        note={say('agents.name.rule')}
+        value={name}
+        maxLength={64}
+        aria-invalid={wrong || taken}
+        placeholder="writer"
+        onChange={(text) => {
+          setName(text.trim());
+          setTaken(false);
+        }}
+      />
+      {taken ? (
+        <p role="alert" className="trouble">
+          {say('agents.name.taken')}
+        </p>
+      ) : null}
+    </FormDialog>
   );
 }
 

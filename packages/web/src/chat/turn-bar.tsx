@@ -1,6 +1,6 @@
-import { type FormEvent, useCallback, useEffect, useRef, useState } from 'react';
+import { useCallback, useEffect, useRef, useState } from 'react';
 import { CopyButton } from '../parts/copy-button.tsx';
-import { Dialog } from '../parts/dialog.tsx';
+import { FormDialog } from '../parts/form-dialog.tsx';
 import { Icon, type IconName } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { useSeen } from '../parts/use-seen.ts';
@@ -144,37 +144,23 @@ function EditDialog({
   const { say } = usePage();
   const { controller } = useChat();
   const [words, setWords] = useState(text);
-  const work = useWork();
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    if (words.trim() === '') return;
-    work.run(async () => {
-      await controller.edit(messageId, words.trim());
-      onClose();
-    });
-  };
   return (
-    <Dialog title={say('turn.edit')} onClose={onClose}>
-      <form className="fields" onSubmit={submit}>
-        <textarea
-          className="wide-field"
-          aria-label={say('composer.label')}
-          rows={5}
-          maxLength={200_000}
-          value={words}
-          onChange={(event) => setWords(event.target.value)}
-        />
-        <p className="note">{say('turn.edit.note')}</p>
-        <WorkTrouble trouble={work.trouble} />
-        <div className="dialog-bar">
-          <button type="button" onClick={onClose}>
-            {say('dialog.cancel')}
-          </button>
-          <button type="submit" className="primary" disabled={work.busy || words.trim() === ''}>
-            {say('composer.send')}
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={say('turn.edit')}
+      action={say('composer.send')}
+      ready={words.trim() !== ''}
+      onSubmit={() => controller.edit(messageId, words.trim()).then(onClose)}
+      onClose={onClose}
+    >
+      <textarea
+        className="wide-field"
+        aria-label={say('composer.label')}
+        rows={5}
+        maxLength={200_000}
+        value={words}
+        onChange={(event) => setWords(event.target.value)}
+      />
+      <p className="note">{say('turn.edit.note')}</p>
+    </FormDialog>
   );
 }

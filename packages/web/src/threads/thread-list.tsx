@@ -1,11 +1,11 @@
-import { type FormEvent, useState } from 'react';
+import { useState } from 'react';
 import type { Api, ThreadEntry } from '../api/api.ts';
 import { Confirm } from '../parts/confirm.tsx';
-import { Dialog } from '../parts/dialog.tsx';
+import { InputField } from '../parts/fields.tsx';
+import { FormDialog } from '../parts/form-dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { troubleText } from '../parts/trouble-text.ts';
-import { useWork, WorkTrouble } from '../parts/use-work.tsx';
 import type { Threads } from './use-threads.ts';
 
 interface ThreadListProps {
@@ -121,28 +121,14 @@ interface RenameDialogProps {
 function RenameDialog({ title, onClose, onSave }: RenameDialogProps) {
   const { say } = usePage();
   const [text, setText] = useState(title);
-  const work = useWork();
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    if (text.trim() !== '') work.run(() => onSave(text.trim()));
-  };
   return (
-    <Dialog title={say('rename.title')} onClose={onClose}>
-      <form className="fields" onSubmit={submit}>
-        <div className="field">
-          <label htmlFor="rename">{say('rename.label')}</label>
-          <input id="rename" value={text} maxLength={256} onChange={(event) => setText(event.target.value)} />
-        </div>
-        <WorkTrouble trouble={work.trouble} />
-        <div className="dialog-bar">
-          <button type="button" onClick={onClose}>
-            {say('dialog.cancel')}
-          </button>
-          <button type="submit" className="primary" disabled={work.busy || text.trim() === ''}>
-            {say('dialog.save')}
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={say('rename.title')}
+      ready={text.trim() !== ''}
+      onSubmit={() => onSave(text.trim())}
+      onClose={onClose}
+    >
+      <InputField label={say('rename.label')} value={text} maxLength={256} onChange={setText} />
+    </FormDialog>
   );
 }

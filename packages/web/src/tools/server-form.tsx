@@ -1,8 +1,8 @@
-import { type FormEvent, useState } from 'react';
+import { useState } from 'react';
 import type { Dictionary } from '../chat/wire.ts';
-import { Dialog } from '../parts/dialog.tsx';
+import { InputField, SelectField, TextField } from '../parts/fields.tsx';
+import { FormDialog } from '../parts/form-dialog.tsx';
 import { usePage } from '../parts/page-context.tsx';
-import { useWork, WorkTrouble } from '../parts/use-work.tsx';
 import {
   draftOf,
   EMPTY_SERVER,
@@ -29,122 +29,82 @@ interface ServerFormProps {
 export function ServerForm({ server, taken, onClose, onSave }: ServerFormProps) {
   const { say } = usePage();
   const [draft, setDraft] = useState<ServerDraft>(server === null ? EMPTY_SERVER : draftOf(server));
-  const work = useWork();
   const change = (part: Partial<ServerDraft>) => setDraft({ ...draft, ...part });
   const isTaken = server === null && taken.includes(draft.name);
   const wrong = wrongLines(draft.secrets);
+  const isCommand = draft.transport === 'stdio';
   const isComplete =
     isServerName(draft.name) &&
     !isTaken &&
     wrong.length === 0 &&
-    (draft.transport === 'stdio' ? draft.command.trim() !== '' : /^https?:\/\/./.test(draft.url.trim()));
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    if (isComplete) work.run(() => onSave(draft.name, entryOf(draft, server?.entry ?? {})));
-  };
+    (isCommand ? draft.command.trim() !== '' : /^https?:\/\/./.test(draft.url.trim()));
   return (
-    <Dialog title={server === null ? say('tools.add') : `${say('tools.edit')}: ${server.name}`} onClose={onClose}>
-      <form className="fields" onSubmit={submit}>
-        {server === null ? (
-          <div className="field">
-            <label htmlFor="server-name">{say('tools.name')}</label>
-            <input
-              id="server-name"
-              value={draft.name}
-              maxLength={64}
-              placeholder="weather"
-              aria-invalid={draft.name !== '' && (!isServerName(draft.name) || isTaken)}
-              onChange={(event) => change({ name: event.target.value.trim() })}
-            />
-            <p className="note">{isTaken ? say('tools.name.taken') : say('tools.name.rule')}</p>
-          </div>
-        ) : null}
-        <div className="field">
-          <label htmlFor="server-transport">{say('tools.transport')}</label>
-          <select
-            id="server-transport"
-            value={draft.transport}
-            onChange={(event) =>
-              change({ transport: TRANSPORTS.find((name) => name === event.target.value) ?? 'stdio' })
-            }
-          >
-            {TRANSPORTS.map((name) => (
-              <option key={name} value={name}>
-                {say(`tools.transport.${name}`)}
-              </option>
-            ))}
-          </select>
-        </div>
-        {draft.transport === 'stdio' ? (
-          <>
-            <div className="field">
-              <label htmlFor="server-command">{say('tools.command')}</label>
-              <input
-                id="server-command"
-                className="mono"
-                value={draft.command}
-                onChange={(event) => change({ command: event.target.value })}
-              />
-              <p className="note">{say('tools.command.rule')}</p>
-            </div>
-            <div className="field">
-              <label htmlFor="server-args">{say('tools.args')}</label>
-              <textarea
-                id="server-args"
-                className="mono"
-                rows={3}
-                value={draft.args}
-                placeholder={'-y\n@modelcontextprotocol/server-everything'}
-                onChange={(event) => change({ args: event.target.value })}
-              />
-            </div>
-          </>
-        ) : (
-          <div className="field">
-            <label htmlFor="server-url">{say('tools.url')}</label>
-            <input
-              id="server-url"
-              type="url"
-              value={draft.url}
-              placeholder="https://example.org/mcp"
-              onChange={(event) => change({ url: event.target.value })}
-            />
-          </div>
-        )}
-        <div className="field">
-          <label htmlFor="server-secrets">
-            {draft.transport === 'stdio' ? say('tools.environment') : say('tools.headers')}
-          </label>
-          <textarea
-            id="server-secrets"
+    <FormDialog
+      title={server === null ? say('tools.add') : `${say('tools.edit')}: ${server.name}`}
+      ready={isComplete}
+      onSubmit={() => onSave(draft.name, entryOf(draft, server?.entry ?? {}))}
+      onClose={onClose}
+    >
+      {server === null ? (
+        <InputField
+          label={say('tools.name')}
+          note={isTaken ? say('tools.name.taken') : say('tools.name.rule')}
+          value={draft.name}
+          maxLength={64}
+          placeholder="weather"
+          aria-invalid={draft.name !== '' && (!isServerName(draft.name) || isTaken)}
+          onChange={(text) => change({ name: text.trim() })}
+        />
+      ) : null}
+      <SelectField
+        label={say('tools.transport')}
+        value={draft.transport}
+        options={TRANSPORTS.map((name) => ({ value: name, label: say(`tools.transport.${name}`) }))}
+        onChange={(transport) => change({ transport: transport ?? 'stdio' })}
+      />
+      {isCommand ? (
+        <>
+          <InputField
+            label={say('tools.command')}
+            note={say('tools.command.rule')}
             className="mono"
-            rows={2}
-            value={draft.secrets}
-            aria-invalid={wrong.length > 0}
-            placeholder={draft.transport === 'stdio' ? 'API_KEY=$MY_KEY' : 'Authorization=Bearer …'}
-            onChange={(event) => change({ secrets: event.target.value })}
+            value={draft.command}
+            onChange={(command) => change({ command })}
           />
-          <p className="note">{say('tools.secrets.rule')}</p>
-        </div>
-        <div className="field">
-          <label htmlFor="server-description">{say('tools.description')}</label>
-          <input
-            id="server-description"
-            value={draft.description}
-            maxLength={500}
-            onChange={(event) => change({ description: event.target.value })}
+          <TextField
+            label={say('tools.args')}
+            className="mono"
+            rows={3}
+            value={draft.args}
+            placeholder={'-y\n@modelcontextprotocol/server-everything'}
+            onChange={(args) => change({ args })}
           />
-        </div>
-        <WorkTrouble trouble={work.trouble} />
-        <div className="dialog-bar">
-          <button type="button" onClick={onClose}>
-            {say('dialog.cancel')}
-          </button>
-          <button type="submit" className="primary" disabled={work.busy || !isComplete}>
-            {say('dialog.save')}
-          </button>
-        </div>
-      </form>
-    </Dialog>
+        </>
+      ) : (
+        <InputField
+          label={say('tools.url')}
+          type="url"
+          value={draft.url}
+          placeholder="https://example.org/mcp"
+          onChange={(url) => change({ url })}
+        />
+      )}
+      <TextField
+        label={isCommand ? say('tools.environment') : say('tools.headers')}
+        note={say('tools.secrets.rule')}
+        className="mono"
+        rows={2}
+        value={draft.secrets}
+        aria-invalid={wrong.length > 0}
+        placeholder={isCommand ? 'API_KEY=$MY_KEY' : 'Authorization=Bearer …'}
+        onChange={(secrets) => change({ secrets })}
+      />
+      <InputField
+        label={say('tools.description')}
+        value={draft.description}
+        maxLength={500}
+        onChange={(description) => change({ description })}
+      />
+    </FormDialog>
   );
 }
