@@ -6,6 +6,7 @@ import { ChatScreen } from './chat/chat-screen.tsx';
 import type { ChatController } from './chat/controller.ts';
 import { Page } from './parts/page-context.tsx';
 import { type PageName, type Place, pathOf, placeOf } from './route.ts';
+import { FindDialog, useFindKey } from './shell/find.tsx';
 import { Sidebar } from './shell/sidebar.tsx';
 import { applyTheme, useConnection } from './shell/surroundings.ts';
 import { useThreads } from './threads/use-threads.ts';
@@ -53,6 +54,9 @@ export function App({ parts }: { readonly parts: AppParts }) {
   const [openThread, setOpenThread] = useState<string | null>(() => threadOf(screen.place));
   const controller = useRef<ChatController | null>(null);
   const reached = useConnection(parts);
+  const [finding, setFinding] = useState(false);
+  const closeFind = useCallback(() => setFinding(false), []);
+  useFindKey(setFinding);
 
   const loadAbout = useCallback(() => {
     api.models().then(setModels, (error: unknown) => setNeedsToken(asTrouble(error).kind === 'token'));
@@ -137,6 +141,7 @@ export function App({ parts }: { readonly parts: AppParts }) {
             refresh();
           }}
           onDeleted={refresh}
+          onFind={() => setFinding(true)}
           onLanguage={() => chooseLanguage(language === 'en' ? 'zh' : 'en')}
         />
         <button type="button" className="veil" tabIndex={-1} aria-hidden="true" onClick={() => setListOpen(false)} />
@@ -161,6 +166,7 @@ export function App({ parts }: { readonly parts: AppParts }) {
           </Suspense>
         )}
       </div>
+      {finding ? <FindDialog api={api} onClose={closeFind} /> : null}
       <div className="only-heard" aria-live="polite">
         {announcement}
       </div>

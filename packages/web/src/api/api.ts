@@ -8,6 +8,8 @@ export interface Api {
   searchThreads(limit: number, offset: number): Promise<readonly ThreadEntry[]>;
   createThread(threadId: string, agent?: string | null): Promise<void>;
   renameThread(threadId: string, title: string): Promise<void>;
+  /** Pinned chats stand above the others. */
+  pinThread(threadId: string, pinned: boolean): Promise<void>;
   deleteThread(threadId: string): Promise<void>;
   /** null = there is no such thread. */
   state(threadId: string): Promise<ThreadState | null>;
@@ -34,6 +36,7 @@ export interface ThreadEntry {
   readonly title: string | null;
   readonly status: string;
   readonly updatedAt: string;
+  readonly pinned: boolean;
 }
 
 export interface ThreadState {
@@ -50,6 +53,9 @@ export interface RunEntry {
   readonly agent?: string | null;
 }
 
+export const EFFORTS = ['minimal', 'low', 'medium', 'high'] as const;
+export type Effort = (typeof EFFORTS)[number];
+
 /** What the user chose for a run. */
 export interface RunOptions {
   /** The agent keeps a plan that the user sees. */
@@ -57,6 +63,8 @@ export interface RunOptions {
   /** It may hand work to sub-agents and start batches. */
   readonly helpers?: boolean;
   readonly thinking?: boolean;
+  /** How hard a model that can be told so thinks. */
+  readonly effort?: Effort;
   /** A custom agent; with `bootstrap` one that is being made. */
   readonly agent?: string;
   readonly bootstrap?: boolean;
@@ -96,6 +104,8 @@ export interface ModelEntry {
   readonly description: string;
   readonly demo: boolean;
   readonly thinks: boolean;
+  /** Can it be told how hard to think? */
+  readonly effort: boolean;
   readonly sees: boolean;
   /** The provider's name for it. */
   readonly model: string;

@@ -181,7 +181,14 @@ describe('files', () => {
 test('models, sandbox and limits are read with care', async () => {
   const { api } = serve((call) => {
     if (call.path.endsWith('/models'))
-      return json({ models: [{ name: 'demo', display_name: 'Demo', demo: true }, { name: 'x' }, { nonsense: 1 }, 7] });
+      return json({
+        models: [
+          { name: 'demo', display_name: 'Demo', demo: true },
+          { name: 'x', supports_reasoning_effort: true },
+          { nonsense: 1 },
+          7,
+        ],
+      });
     if (call.path.endsWith('/features'))
       return json({
         agents_api: { enabled: true },
@@ -189,15 +196,28 @@ test('models, sandbox and limits are read with care', async () => {
       });
     return json({});
   });
+  const abilities = { thinks: false, effort: false, sees: false };
   expect(await api.models()).toEqual([
-    { name: 'demo', displayName: 'Demo', description: '', demo: true, thinks: false, sees: false, model: '' },
-    { name: 'x', displayName: 'x', description: '', demo: false, thinks: false, sees: false, model: '' },
+    { name: 'demo', displayName: 'Demo', description: '', demo: true, ...abilities, model: '' },
+    { name: 'x', displayName: 'x', description: '', demo: false, ...abilities, effort: true, model: '' },
   ]);
   expect(await api.features()).toEqual({
     agents: true,
     sandbox: { provider: 'p', canExecute: false, reason: 'r', remedy: 'm' },
   });
   expect(await api.uploadLimits('t')).toMatchObject({ maxFiles: 10 });
+});
+
+test('a chat is pinned by its metadata, and loosed by taking that away', async () => {
+  const bodies: unknown[] = [];
+  const { api } = serve((call) => {
+    bodies.push(JSON.parse(String(call.body)));
+    return json(call.path.endsWith('/search') ? [{ thread_id: 't', metadata: { pinned: true } }] : {});
+  });
+  await api.pinThread('t', true);
+  await api.pinThread('t', false);
+  expect(bodies).toMatchObject([{ metadata: { pinned: true } }, { metadata: { pinned: null } }]);
+  expect((await api.searchThreads(1, 0))[0]?.pinned).toBe(true);
 });
 
 test('a server that is not there is noticed, and its return as well', async () => {

@@ -74,6 +74,7 @@ export function httpApi(options: HttpApiOptions): Api {
           title: isDictionary(entry.values) ? textOr(entry.values.title, null) : null,
           status: entry.status,
           updatedAt: entry.updated_at,
+          pinned: entry.metadata?.pinned === true,
         }),
       );
     },
@@ -84,6 +85,9 @@ export function httpApi(options: HttpApiOptions): Api {
     async renameThread(threadId, title) {
       // The state holds the title; the list follows it.
       await translated(client.threads.updateState(threadId, { values: { title } }));
+    },
+    async pinThread(threadId, pinned) {
+      await translated(client.threads.update(threadId, { metadata: { pinned: pinned ? true : null } }));
     },
     async deleteThread(threadId) {
       await translated(client.threads.delete(threadId));
@@ -135,6 +139,7 @@ export function httpApi(options: HttpApiOptions): Api {
             description: textOr(model.description, ''),
             demo: model.demo === true,
             thinks: model.supports_thinking === true,
+            effort: model.supports_reasoning_effort === true,
             sees: model.supports_vision === true,
             model: textOr(model.model, ''),
           }),
@@ -222,12 +227,13 @@ function readRun(run: { run_id: string; status: string }): RunEntry {
 
 /** The options of a run; absent when there are none. */
 function contextOf(start: StartRun): { context?: Dictionary } {
-  const { model, plan, helpers, thinking, agent, bootstrap } = start;
+  const { model, plan, helpers, thinking, effort, agent, bootstrap } = start;
   const context = {
     ...(model === null ? {} : { model_name: model }),
     ...(plan === true ? { is_plan_mode: true } : {}),
     ...(helpers === true ? { subagent_enabled: true } : {}),
     ...(thinking === undefined ? {} : { thinking_enabled: thinking }),
+    ...(effort === undefined ? {} : { reasoning_effort: effort }),
     ...(agent === undefined ? {} : { agent_name: agent }),
     ...(bootstrap === true ? { is_bootstrap: true } : {}),
   };

@@ -99,6 +99,7 @@ export function ChatScreen(props: ChatScreenProps) {
           api={parts.api}
           controller={controller}
           storage={parts.session}
+          local={parts.local}
           options={options}
           onTitle={setTitle}
           onAgent={setAgent}

@@ -4,8 +4,11 @@ import { FilesPanel } from '../files/files-panel.tsx';
 import { Dialog } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
+import { saveFile } from '../parts/save-file.ts';
+import { useWork, WorkTrouble } from '../parts/use-work.tsx';
 import { moneyText, whole } from '../words/words.ts';
 import type { ChatController } from './controller.ts';
+import { chatMarkdown, markdownName } from './export.ts';
 import { readUsage, type Usage } from './usage.ts';
 
 interface ChatToolsProps {
@@ -29,6 +32,7 @@ export function ChatTools({ api, controller }: ChatToolsProps) {
         <Icon name="file" /> <span className="word">{say('files.presented')}</span>
         {count === 0 ? null : <span className="badge">{count}</span>}
       </button>
+      <ExportButton api={api} threadId={controller.threadId} title={state.title ?? say('threads.untitled')} />
       {open === 'files' ? (
         <FilesPanel
           rest={api.rest}
@@ -42,6 +46,38 @@ export function ChatTools({ api, controller }: ChatToolsProps) {
         />
       ) : null}
     </div>
+  );
+}
+
+/** What was said, as a file: no steps, no reasoning, nothing that was hidden. */
+function ExportButton({
+  api,
+  threadId,
+  title,
+}: {
+  readonly api: Api;
+  readonly threadId: string;
+  readonly title: string;
+}) {
+  const { say } = usePage();
+  const work = useWork();
+  const names = { you: say('export.you'), agent: say('chat.agent') };
+  return (
+    <>
+      <button
+        type="button"
+        className="quiet square"
+        aria-label={say('export.button')}
+        title={say('export.button')}
+        disabled={work.busy}
+        onClick={() =>
+          work.run(async () => saveFile(await chatMarkdown(api.rest, { threadId, title, names }), markdownName(title)))
+        }
+      >
+        <Icon name="save" />
+      </button>
+      <WorkTrouble trouble={work.trouble} />
+    </>
   );
 }
 

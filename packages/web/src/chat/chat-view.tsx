@@ -2,6 +2,7 @@ import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, use
 import type { Api } from '../api/api.ts';
 import type { Storage } from '../api/token.ts';
 import { Icon } from '../parts/icons.tsx';
+import { useEndNotice } from '../parts/notice.ts';
 import { PlaceLink, usePage } from '../parts/page-context.tsx';
 import { troubleText } from '../parts/trouble-text.ts';
 import { ApprovalCard } from './approval-card.tsx';
@@ -9,6 +10,7 @@ import { ChatProvider } from './chat-context.tsx';
 import { Composer } from './composer.tsx';
 import type { ChatController } from './controller.ts';
 import { Earlier } from './earlier.tsx';
+import { GoalStrip } from './goal-strip.tsx';
 import type { ChosenOptions } from './options.ts';
 import type { Question } from './question.ts';
 import { allMessages, type ChatState, retryPlan } from './state.ts';
@@ -22,6 +24,8 @@ interface ChatViewProps {
   readonly api: Api;
   readonly controller: ChatController;
   readonly storage: Storage;
+  /** What this browser keeps beyond the tab. */
+  readonly local: Storage;
   readonly options: ChosenOptions;
   readonly onTitle: (title: string | null) => void;
   readonly onAgent: (agent: string | null) => void;
@@ -30,7 +34,8 @@ interface ChatViewProps {
 }
 
 /** One chat: its messages, what its run is doing, and the composer. */
-export function ChatView({ api, controller, storage, options, onTitle, onAgent, onThread }: ChatViewProps) {
+export function ChatView(props: ChatViewProps) {
+  const { api, controller, storage, options, onTitle, onAgent, onThread } = props;
   const { say } = usePage();
   const state = useSyncExternalStore(controller.subscribe, controller.snapshot);
   const messages = useMemo(() => allMessages(state), [state]);
@@ -38,6 +43,7 @@ export function ChatView({ api, controller, storage, options, onTitle, onAgent, 
   const known = useMemo(() => new Set(messages.map((message) => message.id)), [messages]);
   const scroll = useScroll(turns);
   useAnnouncements(state, turns);
+  useEndNotice(props.local, state);
   useEffect(() => onTitle(state.title), [onTitle, state.title]);
   const { agent } = controller;
   useEffect(() => onAgent(agent), [onAgent, agent]);
@@ -93,6 +99,7 @@ export function ChatView({ api, controller, storage, options, onTitle, onAgent, 
           </button>
         ) : null}
         <div className="foot">
+          <GoalStrip />
           {state.todos.length > 0 ? <TodoList todos={state.todos} /> : null}
           <Suggestions />
           <Composer

@@ -7,10 +7,15 @@ import { usePage } from '../parts/page-context.tsx';
 import { troubleText } from '../parts/trouble-text.ts';
 import { sizeText } from '../words/words.ts';
 import { takeFiles } from './attachments.ts';
+import { CommandHelp, CommandList, MENU_ID, offerId, useCommandMenu } from './command-menu.tsx';
+import { readCommand } from './commands.ts';
+import { OptionButtons } from './composer-bar.tsx';
 import type { ChatController } from './controller.ts';
+import { draftOf } from './draft.ts';
 import type { FileReference } from './message.ts';
-import type { ChosenOptions, Toggle } from './options.ts';
+import type { ChosenOptions } from './options.ts';
 import type { ActiveRun } from './state.ts';
+import { useCommands } from './use-commands.ts';
 
 interface ComposerProps {
   readonly api: Api;
@@ -22,11 +27,11 @@ interface ComposerProps {
 
 const DEFAULT_LIMITS: UploadLimits = { maxFiles: 10, maxFileSize: 52_428_800, maxTotalSize: 104_857_600 };
 
-/** Where the user writes: Enter sends, Shift+Enter begins a line; files are picked, dropped or pasted. */
+/** Where the user writes: Enter sends, Shift+Enter begins a line, a slash begins a command; files are picked, dropped or pasted. */
 export function Composer({ api, controller, run, storage, options }: ComposerProps) {
   const { say } = usePage();
-  const draftKey = `reindeer.draft.${controller.threadId}`;
-  const [text, setText] = useState(() => storage.getItem(draftKey) ?? '');
+  const [draft] = useState(() => draftOf(storage, controller));
+  const [text, setText] = useState(draft.text);
   const [files, setFiles] = useState<readonly File[]>([]);
   const [problems, setProblems] = useState<readonly string[]>([]);
   const [uploading, setUploading] = useState(false);
@@ -52,9 +57,10 @@ export function Composer({ api, controller, run, storage, options }: ComposerPro
 
   const write = (value: string) => {
     setText(value);
-    if (value === '') storage.removeItem(draftKey);
-    else storage.setItem(draftKey, value);
+    draft.keep(value);
   };
+  const menu = useCommandMenu(api.rest, text, write);
+  const commands = useCommands(controller);
 
   const add = (chosen: readonly File[]) => {
     const { taken, refused } = takeFiles(files, chosen, limits, say);
@@ -65,9 +71,15 @@ export function Composer({ api, controller, run, storage, options }: ComposerPro
   const canSend = run === null && !uploading && (text.trim() !== '' || files.length > 0);
 
   const send = async () => {
+    const command = files.length === 0 ? readCommand(text) : null;
+    if (command !== null) {
+      await commands.run(command, { busy: run !== null, done: () => field.current?.value === text && write('') });
+      return;
+    }
     if (!canSend) return;
     const message = text.trim();
     setProblems([]);
+    commands.forget();
     let references: readonly FileReference[] = [];
     if (files.length > 0) {
       setUploading(true);
@@ -87,11 +99,20 @@ export function Composer({ api, controller, run, storage, options }: ComposerPro
     setFiles([]);
     const taken = await controller.send(message, references);
     // What was not taken belongs back, unless something new was begun meanwhile.
-    if (!taken) setText((now) => (now === '' ? message : now));
+    if (!taken)
+      setText((now) => {
+        if (now !== '') return now;
+        draft.keep(message);
+        return message;
+      });
     field.current?.focus({ preventScroll: true });
   };
 
   const onKey = (event: KeyboardEvent) => {
+    if (menu.onKey(event)) {
+      event.preventDefault();
+      return;
+    }
     // While an input method composes, Enter chooses its suggestion.
     if (event.key !== 'Enter' || event.shiftKey || event.nativeEvent.isComposing) return;
     event.preventDefault();
@@ -110,9 +131,6 @@ export function Composer({ api, controller, run, storage, options }: ComposerPro
     add([...event.dataTransfer.files]);
   };
 
-  const toggles: readonly Toggle[] =
-    options.model?.thinks === true ? ['thinking', 'plan', 'helpers'] : ['plan', 'helpers'];
-
   return (
     <form
       className={dropping ? 'composer dropping' : 'composer'}
@@ -128,13 +146,19 @@ export function Composer({ api, controller, run, storage, options }: ComposerPro
       onDrop={onDrop}
     >
       {dropping ? <p className="drop-note">{say('composer.drop')}</p> : null}
-      {problems.length === 0 ? null : (
+      {problems.length + commands.problems.length === 0 ? null : (
         <ul role="alert" className="problems">
-          {problems.map((problem) => (
+          {[...problems, ...commands.problems].map((problem) => (
             <li key={problem}>{problem}</li>
           ))}
         </ul>
       )}
+      {commands.notice === null ? null : (
+        <p role="status" className="note">
+          {commands.notice}
+        </p>
+      )}
+      <CommandList menu={menu} />
       {files.length === 0 ? null : (
         <ul className="attached">
           {files.map((file, index) => (
@@ -161,12 +185,18 @@ export function Composer({ api, controller, run, storage, options }: ComposerPro
         id="message"
         rows={1}
         value={text}
-        onChange={(event) => write(event.target.value)}
+        onChange={(event) => {
+          commands.forget();
+          write(event.target.value);
+        }}
         onKeyDown={onKey}
         onPaste={onPaste}
         placeholder={say('composer.placeholder')}
         aria-label={say('composer.label')}
         aria-describedby="composer-hint"
+        aria-autocomplete="list"
+        aria-controls={menu.offered.length === 0 ? undefined : MENU_ID}
+        aria-activedescendant={menu.offered.length === 0 ? undefined : offerId(menu.chosen)}
         maxLength={200_000}
       />
       <div className="composer-bar">
@@ -189,31 +219,7 @@ export function Composer({ api, controller, run, storage, options }: ComposerPro
         >
           <Icon name="clip" />
         </button>
-        {toggles.map((name) => (
-          <button
-            key={name}
-            type="button"
-            className="quiet toggle"
-            aria-pressed={options.toggles[name]}
-            title={say(`composer.${name}.help`)}
-            onClick={() => options.toggle(name)}
-          >
-            {say(`composer.${name}`)}
-          </button>
-        ))}
-        {options.models.length < 2 ? null : (
-          <select
-            aria-label={say('composer.model')}
-            value={options.model?.name ?? ''}
-            onChange={(event) => options.choose(event.target.value)}
-          >
-            {options.models.map((entry) => (
-              <option key={entry.name} value={entry.name}>
-                {entry.displayName}
-              </option>
-            ))}
-          </select>
-        )}
+        <OptionButtons options={options} />
         <span id="composer-hint" className="hint">
           {uploading ? say('composer.uploading') : say('composer.hint')}
         </span>
@@ -232,6 +238,7 @@ export function Composer({ api, controller, run, storage, options }: ComposerPro
           </button>
         )}
       </div>
+      {commands.helping ? <CommandHelp skills={menu.skills} onClose={commands.closeHelp} /> : null}
     </form>
   );
 }

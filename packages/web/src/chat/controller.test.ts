@@ -37,6 +37,7 @@ class FakeApi {
     return {
       searchThreads: refuse,
       renameThread: refuse,
+      pinThread: refuse,
       deleteThread: refuse,
       models: refuse,
       features: refuse,

@@ -209,6 +209,29 @@ export class ChatController {
     }
   }
 
+  /** Sets the goal of the chat, or takes it away. Runs then go on until it is reached. */
+  async setGoal(objective: string | null): Promise<void> {
+    await this.ensureThread();
+    const path = `/threads/${encodeURIComponent(this.threadId)}/goal`;
+    if (objective === null) await this.#parts.api.rest.send('DELETE', path);
+    else await this.#parts.api.rest.send('PUT', path, { objective });
+    await this.#reload();
+  }
+
+  /**
+   * Has earlier messages replaced by a summary.
+   *
+   * @returns how many
+   */
+  async compact(): Promise<number> {
+    if (!this.#exists) return 0;
+    const path = `/threads/${encodeURIComponent(this.threadId)}/compact`;
+    const report = await this.#parts.api.rest.send('POST', path, {});
+    await this.#reload();
+    const removed = isDictionary(report) ? report.removed_message_count : 0;
+    return typeof removed === 'number' ? removed : 0;
+  }
+
   rename(title: string): void {
     this.#apply({ kind: 'title', title });
   }

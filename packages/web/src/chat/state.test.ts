@@ -235,3 +235,19 @@ test('events of sub-agents make tasks by their call, and others do not', () => {
   );
   expect([...state.tasks].map(([id, task]) => [id, task.status, task.result])).toEqual([['c1', 'completed', 'Done']]);
 });
+
+test('a goal comes and goes with the state, and a snapshot without one says nothing about it', () => {
+  const goal = {
+    objective: 'all green',
+    continuation_count: 2,
+    max_continuations: 8,
+    last_evaluation: { reason: 'red' },
+  };
+  const set = play(part('values', { messages: [], goal }));
+  expect(set.goal).toEqual({ objective: 'all green', turns: 2, mostTurns: 8, missing: 'red' });
+  const after = (event: ChatEvent) => reduceChat(set, event).goal;
+  expect(after(part('values', { messages: [] }))).toEqual(set.goal);
+  expect(after(part('values', { messages: [], goal: null }))).toBeNull();
+  expect(after({ kind: 'loaded', values: { messages: [] }, next: [], interrupts: [] })).toBeNull();
+  expect(play(part('values', { goal: { objective: ' ' } })).goal).toBeNull();
+});

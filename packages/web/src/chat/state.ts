@@ -1,3 +1,4 @@
+import { type Goal, readGoal } from './goal.ts';
 import { type Interrupt, readInterrupts } from './interrupts.ts';
 import { appendChunk, isChunk, type LiveMessage, showLive } from './live.ts';
 import { type ChatMessage, readMessage } from './message.ts';
@@ -21,6 +22,8 @@ export interface ChatState {
   readonly artifacts: readonly string[];
   /** The agent's plan; empty = none. */
   readonly todos: readonly Todo[];
+  /** null = none. */
+  readonly goal: Goal | null;
   /** The custom agent that this chat has made; null = none. */
   readonly madeAgent: string | null;
   /** Sub-agents that this page has seen at work, by the call that began each. */
@@ -98,6 +101,7 @@ export function emptyChat(threadId: string): ChatState {
     title: null,
     artifacts: [],
     todos: [],
+    goal: null,
     madeAgent: null,
     tasks: new Map(),
     summarised: 0,
@@ -121,7 +125,7 @@ export function reduceChat(state: ChatState, event: ChatEvent): ChatState {
     case 'loaded': {
       const settled = readMessages(event.values.messages);
       return {
-        ...applyValues({ ...state, settled: [] }, event.values, settled),
+        ...applyValues({ ...state, settled: [], goal: null }, event.values, settled),
         // The server's word replaces everything, except what was sent just now and is not there yet.
         newer:
           state.run === null ? [] : state.newer.filter((entry) => !settled.some((message) => message.id === entry.id)),
@@ -240,6 +244,7 @@ function applyValues(state: ChatState, values: Dictionary, settled: readonly Cha
       ? values.artifacts.filter((path) => typeof path === 'string')
       : state.artifacts,
     todos: Array.isArray(values.todos) ? readTodos(values.todos) : state.todos,
+    goal: values.goal === undefined ? state.goal : readGoal(values.goal),
     madeAgent: textOr(values.created_agent_name, state.madeAgent),
     summarised: isDictionary(values.compaction) ? countOf(values.compaction.removedMessages) : state.summarised,
   };

@@ -8,6 +8,7 @@ import { PageFrame } from '../parts/page-frame.tsx';
 import { useLoad } from '../parts/use-work.tsx';
 import { keepTheme, THEMES, type Theme, themeOf } from '../shell/surroundings.ts';
 import { ConfigPanel } from './config-panel.tsx';
+import { NoticePanel } from './notice-panel.tsx';
 import { SandboxPanel } from './sandbox-panel.tsx';
 
 interface SettingsPageProps {
@@ -73,6 +74,7 @@ export default function SettingsPage({ rest, local, models, features }: Settings
         </ul>
         <p className="note">{say('settings.models.how')}</p>
       </section>
+      <NoticePanel local={local} />
       <ConfigPanel rest={rest} />
       <SandboxPanel rest={rest} sandbox={features?.sandbox ?? null} />
       <section className="panel">

@@ -23,12 +23,13 @@ interface SidebarProps {
   readonly onClose: () => void;
   readonly onRenamed: (threadId: string, title: string) => void;
   readonly onDeleted: () => void;
+  readonly onFind: () => void;
   readonly onLanguage: () => void;
 }
 
 /** What can be opened: a new chat, the chats, and the pages. */
 export function Sidebar(props: SidebarProps) {
-  const { api, threads, place, openThread, onClose, onRenamed, onDeleted, onLanguage } = props;
+  const { api, threads, place, openThread, onClose, onRenamed, onDeleted, onFind, onLanguage } = props;
   const { say, go } = usePage();
   return (
     <nav aria-label={say('threads.label')}>
@@ -39,9 +40,21 @@ export function Sidebar(props: SidebarProps) {
           <Icon name="close" />
         </button>
       </div>
-      <button type="button" className="new" onClick={() => go(NEW_CHAT)}>
-        <Icon name="plus" /> {say('threads.new')}
-      </button>
+      <div className="begin">
+        <button type="button" className="new" onClick={() => go(NEW_CHAT)}>
+          <Icon name="plus" /> {say('threads.new')}
+        </button>
+        <button
+          type="button"
+          className="square"
+          aria-label={say('find.open')}
+          title={`${say('find.open')} (Ctrl+K)`}
+          aria-keyshortcuts="Control+K Meta+K"
+          onClick={onFind}
+        >
+          <Icon name="search" />
+        </button>
+      </div>
       <div className="thread-scroll">
         <ThreadList
           api={api}

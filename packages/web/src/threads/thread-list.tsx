@@ -20,10 +20,11 @@ interface ThreadListProps {
 
 type Asking = { readonly what: 'rename' | 'delete'; readonly entry: ThreadEntry };
 
-/** The chats: open, rename, delete. */
+/** The chats: open, pin, rename, delete. */
 export function ThreadList({ api, threads, current, onOpen, onRenamed, onDeleted }: ThreadListProps) {
   const { say } = usePage();
   const [asking, setAsking] = useState<Asking | null>(null);
+  const pinning = useWork();
   const titleOf = (entry: ThreadEntry) => entry.title ?? say('threads.untitled');
   return (
     <>
@@ -39,10 +40,27 @@ export function ThreadList({ api, threads, current, onOpen, onRenamed, onDeleted
                 onOpen(entry.threadId);
               }}
             >
+              {entry.pinned ? (
+                <>
+                  <Icon name="pin" />
+                  <span className="only-heard">{say('threads.pinned')} </span>
+                </>
+              ) : null}
               <span className="thread-title">{titleOf(entry)}</span>
               {entry.status === 'busy' ? <span className="busy">{say('threads.running')}</span> : null}
             </a>
             <fieldset className="thread-actions" aria-label={say('threads.menu', { title: titleOf(entry) })}>
+              <button
+                type="button"
+                className="quiet square"
+                aria-label={`${say('threads.pin')}: ${titleOf(entry)}`}
+                title={say('threads.pin')}
+                aria-pressed={entry.pinned}
+                disabled={pinning.busy}
+                onClick={() => pinning.run(() => api.pinThread(entry.threadId, !entry.pinned).then(threads.refresh))}
+              >
+                <Icon name="pin" />
+              </button>
               <button
                 type="button"
                 className="quiet square"
@@ -65,6 +83,7 @@ export function ThreadList({ api, threads, current, onOpen, onRenamed, onDeleted
           </li>
         ))}
       </ul>
+      <WorkTrouble trouble={pinning.trouble} />
       {threads.loading ? <p className="note">{say('threads.loading')}</p> : null}
       {!threads.loading && threads.trouble === null && threads.entries.length === 0 ? (
         <p className="note">{say('threads.none')}</p>

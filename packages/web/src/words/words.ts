@@ -1,3 +1,4 @@
+import { chineseActions, englishActions } from './actions.ts';
 import { chinese } from './chinese.ts';
 import { english as chat } from './english.ts';
 import { chinesePages } from './pages-chinese.ts';
@@ -5,7 +6,7 @@ import { englishPages } from './pages-english.ts';
 import { chineseSchedules, englishSchedules } from './schedules.ts';
 
 /** The words of the chat, and those of the pages beside it. */
-export const english = { ...chat, ...englishPages, ...englishSchedules } as const;
+export const english = { ...chat, ...englishPages, ...englishSchedules, ...englishActions } as const;
 
 export type WordKey = keyof typeof english;
 export type Language = 'en' | 'zh';
@@ -13,7 +14,7 @@ export type Say = (key: WordKey, values?: Readonly<Record<string, string | numbe
 
 const TABLES: Readonly<Record<Language, Readonly<Record<WordKey, string>>>> = {
   en: english,
-  zh: { ...chinese, ...chinesePages, ...chineseSchedules },
+  zh: { ...chinese, ...chinesePages, ...chineseSchedules, ...chineseActions },
 };
 
 export function speak(language: Language): Say {

@@ -1,0 +1,13 @@
+const SHOWN = 12;
+
+/** The entries that have every word, those that begin with the text first; without a text the first ones. */
+export function fitting<Named extends { readonly name: string }>(
+  text: string,
+  entries: readonly Named[],
+): readonly Named[] {
+  const wanted = text.trim().toLowerCase();
+  const words = wanted.split(/\s+/);
+  const fit = entries.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
+  const begins = ({ name }: Named) => name.toLowerCase().startsWith(wanted);
+  return [...fit.filter(begins), ...fit.filter((entry) => !begins(entry))].slice(0, SHOWN);
+}
