@@ -1,66 +1,18 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { type Script, type ScriptedProvider, startScriptedProvider, type Turn } from '@reindeer/scripted';
+import { type ScriptedProvider, startScriptedProvider } from '@reindeer/scripted';
 import { zip } from '@reindeer/testkit';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { projectFolder, type RunningServer, scriptedConfig, startServer } from '../support/server.ts';
 import { buildPage, complaints, findBrowser, launch, namelessControls, overflow } from './browser.ts';
+import { script } from './pages-script.ts';
 
 const executable = await findBrowser();
 if (executable === null) process.stderr.write('No Chromium on this machine: the tests of the pages are skipped.\n');
 
 const EVERYTHING = createRequire(import.meta.url).resolve('@modelcontextprotocol/server-everything/dist/index.js');
-const OUT = '/mnt/user-data/outputs';
-
-/** The newest words of a person decide; a sub-agent's are its prompt. */
-const script: Script = ({ messages, tools }): Turn => {
-  const at = Math.max(
-    messages.findLastIndex((message) => message.role === 'user' && message.written === true),
-    messages.findIndex((message) => message.role === 'user'),
-  );
-  const asked = messages[at]?.text ?? '';
-  const results = messages.slice(at + 1).filter((message) => message.role === 'tool');
-  const once = (text: string, ...toolCalls: NonNullable<Turn['toolCalls']>): Turn =>
-    results.length === 0 ? { toolCalls } : { text };
-  // The judge of skills, titles, what is learned: none of them has tools.
-  if (tools.length === 0) return { text: '{"decision": "allow", "reason": "harmless"}' };
-  const item = /^ITEM (\d)/.exec(asked)?.[1];
-  if (item !== undefined)
-    return item === '3'
-      ? { fault: { kind: 'status', status: 400, message: 'It is poison.' } }
-      : { text: `did ${item}` };
-  const last = messages.at(-1);
-  if (last?.role === 'user' && last.written !== true && last.text.includes('Five items'))
-    return { text: 'I heard of the end.' };
-  if (asked.startsWith('PART')) return once('It is **42**.', { name: 'bash', args: { command: 'echo counted' } });
-  if (asked.includes('delegate'))
-    return once('They said 42.', {
-      name: 'task',
-      args: { description: 'Count', prompt: 'PART: count', subagent_type: 'bash' },
-    });
-  if (asked.includes('batch'))
-    return once('It goes on.', {
-      name: 'batch_task',
-      args: {
-        title: 'Five items',
-        items: [1, 2, 3, 4, 5].map((n) => ({ key: `item-${n}`, prompt: `ITEM ${n}` })),
-        max_attempts: 1,
-      },
-    });
-  if (asked.includes('table')) {
-    const content = 'name,note\nRudolf,"<b>red</b>, very"\n';
-    const calls = [
-      { name: 'write_file', args: { description: 'd', path: `${OUT}/deer.csv`, content } },
-      { name: 'present_files', args: { filepaths: [`${OUT}/deer.csv`] } },
-    ];
-    const next = calls[results.length];
-    return next === undefined ? { text: 'Look.' } : { toolCalls: [next] };
-  }
-  return { text: `Heard: ${asked.slice(0, 60)}` };
-};
-
 /** Everything beside plain talk, in one running server. */
 describe.skipIf(executable === null)('pages and cards', () => {
   let browser: Browser;
@@ -75,7 +27,13 @@ describe.skipIf(executable === null)('pages and cards', () => {
     browser = await launch(executable ?? '');
     provider = await startScriptedProvider({ script });
     project = await projectFolder(
-      scriptedConfig(provider.openAiUrl, 'agents_api: {enabled: true}\nmemory: {enabled: true}\n'),
+      scriptedConfig(
+        provider.openAiUrl,
+        // The first line belongs to the model.
+        '    supports_reasoning_effort: true\n    pricing: {input_per_million: 100, output_per_million: 100}\n' +
+          'agents_api: {enabled: true}\nmemory: {enabled: true}\nsuggestions: {enabled: true}\n' +
+          'summarization: {keep: {type: messages, value: 2}}\n',
+      ),
     );
     await writeFile(
       join(project.folder, 'extensions_config.json'),
@@ -146,6 +104,132 @@ describe.skipIf(executable === null)('pages and cards', () => {
     await page.locator('.messages').getByText('It goes on.').waitFor();
   });
 
+  test('a batch is held, goes on and is called off; what is done is kept', async () => {
+    await open('/');
+    await button('Helpers').click();
+    await say('slow batch');
+    const batch = page.locator('.batch');
+    await batch.getByRole('button', { name: 'Pause' }).click();
+    await batch.getByText('paused', { exact: true }).waitFor();
+    await batch.getByRole('button', { name: 'Go on' }).click();
+    await batch.getByText('at work', { exact: true }).waitFor();
+    await batch.getByRole('button', { name: 'Cancel' }).click();
+    await batch.getByText('cancelled', { exact: true }).waitFor();
+    const saved = page.waitForEvent('download');
+    await batch.getByRole('button', { name: 'results.jsonl' }).click();
+    const lines = (await readFile(await (await saved).path(), 'utf8')).trim().split('\n');
+    expect(lines).toHaveLength(40);
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({ key: 's0' });
+  });
+
+  test('an agent is made by talking about it', async () => {
+    await open('/agents');
+    await button('Make one by talking').click();
+    await dialog().getByLabel('Name').fill('Painter');
+    await dialog().getByRole('button', { name: 'Begin' }).click();
+    await page.getByText('making painter').waitFor();
+    await say('it should paint');
+    await page.getByRole('heading', { name: 'The agent “painter” is ready.' }).waitFor();
+    await page.getByRole('link', { name: 'Talk to painter' }).click();
+    await page.getByText('with painter').waitFor();
+    await say('hello');
+    await page.locator('.messages').getByText('Heard: hello').waitFor();
+    expect(provider.requests().some(({ body }) => JSON.stringify(body).includes('You paint.'))).toBe(true);
+  });
+
+  test('pictures are seen at once, skills in a chat are installed, and next questions are asked with a click', async () => {
+    await open('/');
+    await say('a picture');
+    const picture = page.locator('img.thumbnail');
+    await picture.waitFor();
+    expect(await picture.evaluate((image: HTMLImageElement) => image.naturalWidth)).toBe(1);
+    await page.getByRole('list', { name: 'Next questions' }).getByRole('button', { name: 'What about moss?' }).click();
+    await page.locator('.messages').getByText('Heard: What about moss?').waitFor();
+    await idle();
+    await button('Open wave.skill').first().click();
+    await dialog().getByText('Wave.', { exact: true }).waitFor();
+    await dialog().getByRole('button', { name: 'Install' }).click();
+    await dialog().getByText('The skill “wave” is installed and switched on.').waitFor();
+    await page.keyboard.press('Escape');
+    await button(/tokens$/).click();
+    await dialog()
+      .getByText(/scripted · \$0\.\d+/)
+      .waitFor();
+  });
+
+  test('commands after a slash: a goal that is seen and cleared, a summary with what was before it, help', async () => {
+    await open('/');
+    const field = page.getByLabel('Message', { exact: true });
+    await field.fill('/da');
+    await page.getByRole('option', { name: /data-analysis/ }).waitFor();
+    await field.press('Enter');
+    expect(await field.inputValue()).toBe('/data-analysis ');
+    await field.fill('/');
+    await field.press('ArrowDown');
+    const offered = page.getByRole('listbox', { name: 'Commands and skills' }).getByRole('option');
+    expect(await offered.and(page.getByRole('option', { selected: true })).textContent()).toContain('/compact');
+    await field.press('Escape');
+    expect(await offered.count()).toBe(0);
+    await say('/help');
+    await dialog().getByText('/data-analysis').waitFor();
+    await page.keyboard.press('Escape');
+    await field.press('Enter');
+
+    await page.getByLabel('Effort').selectOption('High effort');
+    await say('/goal a red picture frame');
+    await page.locator('.messages').getByText('Second try.').waitFor();
+    await idle();
+    const goal = page.locator('.goal');
+    await goal.getByText('a red picture frame').first().click();
+    await goal.getByText('The colour is missing.').waitFor();
+    await goal.getByText('1 of 8 more turns taken').waitFor();
+    expect(provider.requests().some(({ body }) => body.reasoning_effort === 'high')).toBe(true);
+    await page.reload();
+    await button('Take the goal away').click();
+    await goal.waitFor({ state: 'detached' });
+
+    await say('more words');
+    await page.locator('.messages').getByText('Heard: more words').waitFor();
+    await idle();
+    await say('/compact');
+    await page.getByText(/earlier messages were replaced by a summary\.$/).waitFor();
+    await page.getByText('Second try.').waitFor({ state: 'detached' });
+    await button('Show them').click();
+    await page.locator('.messages').getByText('Second try.').waitFor();
+    const saved = page.waitForEvent('download');
+    await button('Save as Markdown').click();
+    const text = await readFile(await (await saved).path(), 'utf8');
+    expect(text).toContain('## You\n\na red picture frame\n');
+    expect(text).toContain('Second try.');
+    expect(text).not.toContain('goal_continuation');
+  });
+
+  test('chats are pinned and found, and what was begun is there again', async () => {
+    for (const words of ['find the lake', 'something newer']) {
+      await open('/');
+      await say(words);
+      await page.locator('.messages').getByText(`Heard: ${words}`).waitFor();
+      await idle();
+    }
+    const first = () => page.locator('.thread').first();
+    await page.locator('.thread', { hasText: 'find the lake' }).hover();
+    await button('Pin: find the lake').click();
+    await first().getByText('find the lake').waitFor();
+    await button('Pin: find the lake').click();
+    await first().getByText('something newer').waitFor();
+
+    await page.getByRole('navigation').getByRole('button', { name: 'New chat' }).click();
+    await page.getByLabel('Message', { exact: true }).fill('half a thought');
+    await page.keyboard.press('Control+k');
+    await dialog().getByRole('combobox').fill('lake find');
+    await dialog().getByRole('option', { name: 'find the lake' }).waitFor();
+    await page.keyboard.press('Enter');
+    await page.locator('.messages').getByText('Heard: find the lake').waitFor();
+    expect(await page.getByLabel('Message', { exact: true }).inputValue()).toBe('');
+    await page.getByRole('navigation').getByRole('button', { name: 'New chat' }).click();
+    expect(await page.getByLabel('Message', { exact: true }).inputValue()).toBe('half a thought');
+  });
+
   test('answers are rated, made again, changed and branched; files show what they are', async () => {
     await open('/');
     await say('table');
@@ -202,6 +286,24 @@ describe.skipIf(executable === null)('pages and cards', () => {
     await dialog().getByRole('button', { name: 'Forget' }).click();
     await page.getByText('Nothing is remembered yet.').waitFor();
 
+    await button('Add a fact').click();
+    await dialog().getByLabel('Fact', { exact: true }).fill('Skis to work.');
+    await dialog().getByRole('button', { name: 'Save' }).click();
+    await page.getByText('Skis to work.').waitFor();
+    const exported = page.waitForEvent('download');
+    await button('Export').click();
+    const memory = await readFile(await (await exported).path(), 'utf8');
+    await button('Forget everything').click();
+    await dialog().getByRole('button', { name: 'Forget everything' }).click();
+    await page.getByText('Nothing is remembered yet.').waitFor();
+    const file = (text: string) => ({ name: 'memory.json', mimeType: 'application/json', buffer: Buffer.from(text) });
+    await page.getByLabel('Import').setInputFiles(file('[]'));
+    await page.getByText('The file is no exported memory.').waitFor();
+    await page.getByLabel('Import').setInputFiles(file(memory));
+    await dialog().getByText('The file has 1 facts.').waitFor();
+    await dialog().getByRole('button', { name: 'Import' }).click();
+    await page.getByText('Skis to work.').waitFor();
+
     await page.getByRole('link', { name: 'Agents' }).click();
     await button('Fill in a form').click();
     await dialog().getByLabel('Name').fill('Writer');
@@ -228,6 +330,18 @@ describe.skipIf(executable === null)('pages and cards', () => {
     // The chat that carried the archive is gone again.
     expect(await server.client.threads.search({ limit: 100 }).then((threads) => threads.length)).toBeGreaterThan(0);
     expect(await page.getByRole('navigation').getByRole('link', { name: 'New chat' }).count()).toBe(0);
+    await button('Change: greeting').click();
+    const source = dialog().getByLabel('SKILL.md');
+    await source.fill(skill.replace('Say hello.', 'Say good day.'));
+    await dialog().getByRole('button', { name: 'Save' }).click();
+    await dialog().waitFor({ state: 'detached' });
+    await button('History: greeting').click();
+    await dialog().getByText('changed', { exact: true }).waitFor();
+    await dialog().getByRole('button', { name: 'Back to before' }).first().click();
+    await dialog().getByText('brought back').waitFor();
+    await page.keyboard.press('Escape');
+    await button('Change: greeting').click();
+    expect(await source.inputValue()).toBe(skill);
   });
 
   test('MCP servers show how they are; masked secrets stay; every page fits a phone and names its controls', async () => {

@@ -316,7 +316,9 @@ describe('a user’s own skill', () => {
     expect((await own.read('u', 'chart')).content).toBe(HEAD);
     expect((await own.edit('u', 'chart', edited)).body).toBe('Draw better.');
     expect(await readFile(join(folders('u').view, 'custom/chart/SKILL.md'), 'utf8')).toBe(edited);
-    expect((await own.rollback('u', 'chart', -1)).body).toBe('Draw.');
+    // The place is that in the history as it is told, where the install comes first and has nothing before it.
+    expect((await failure(own.rollback('u', 'chart', 0))).code).toBe('not_found');
+    expect((await own.rollback('u', 'chart', 1)).body).toBe('Draw.');
     await own.delete('u', 'chart');
     expect((await onDisk()).filter((file) => !file.startsWith('.'))).toEqual([]);
     expect(

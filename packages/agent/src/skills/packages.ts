@@ -161,19 +161,19 @@ export class SkillPackages {
   }
 
   /**
-   * Brings back what SKILL.md was before an entry of the history; −1 = before the last one. What comes back is examined again: rules may know
-   * more today. A refusal is noted too.
+   * Brings back what SKILL.md was before an entry of the history. What comes back is examined again: rules may know more today. A refusal is
+   * noted too.
    *
+   * @param index the entry's place in the history; a negative one counts from its end the entries that can be gone back to: −1 is the last
    * @throws as `edit`
    */
   rollback(userId: string, name: string, index: number): Promise<Skill> {
     return this.#lock.run(`${userId}/${name}`, async () => {
       const skill = await this.#own(userId, name);
-      const earlier = (await this.history(userId, name)).filter(
-        (entry) => entry.prev_content !== null && entry.action !== 'blocked',
-      );
-      const entry = earlier.at(index);
-      if (entry?.prev_content == null)
+      const entries = await this.history(userId, name);
+      const isEarlier = (entry: HistoryEntry) => entry.prev_content !== null && entry.action !== 'blocked';
+      const entry = index < 0 ? entries.filter(isEarlier).at(index) : entries[index];
+      if (entry?.prev_content == null || !isEarlier(entry))
         throw new ReindeerError('not_found', `The history of "${name}" has no entry ${index} to go back to.`);
       await this.#replace(userId, skill, entry.prev_content, 'rollback');
       return await this.#shown(userId, name);

@@ -248,7 +248,8 @@ function customRoutes(api: Api, { library, packages }: SkillParts): void {
       method: 'post',
       path: '/skills/custom/:name/rollback',
       tag,
-      summary: 'Brings back what SKILL.md was before an entry of the history.',
+      summary:
+        'Brings back what SKILL.md was before an entry of the history: its place there, or −1 for the last that changed it.',
       params: named,
       body: z.strictObject({ history_index: z.number().int().min(-1_000).max(1_000).default(-1) }),
       answers: written,
