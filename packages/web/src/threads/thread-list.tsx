@@ -6,6 +6,7 @@ import { FormDialog } from '../parts/form-dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { troubleText } from '../parts/trouble-text.ts';
+import { useWork, WorkTrouble } from '../parts/use-work.tsx';
 import type { Threads } from './use-threads.ts';
 
 interface ThreadListProps {
