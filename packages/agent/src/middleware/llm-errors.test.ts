@@ -92,6 +92,13 @@ describe('retries', () => {
     expect(attempt.failures).toEqual([]);
   });
 
+  test('no wait is longer than the cap, however often it was tried', verifies('MW-8a'), async () => {
+    const turns = Array.from({ length: 9 }, () => ({ error: failure({ status: 500 }) }));
+    const { sleeps } = await play([...turns, { text: 'there' }], { retryMaxAttempts: 10 });
+    expect(sleeps).toHaveLength(9);
+    expect(Math.max(...sleeps)).toBe(8_000);
+  });
+
   test('a burst is tried twice in all, after a longer wait', verifies('MW-8a'), async () => {
     const { model, sleeps, attempt } = await play([{ error: failure({ status: 429 }, 'burst') }]);
     expect(model.requests).toHaveLength(2);

@@ -361,7 +361,8 @@ describe('titles', () => {
         await asked.promise;
         first.abort();
         await expect(cancelled).rejects.toThrow();
-        const { start } = fixture({ model: new FakeModel([{ text: 'hi' }]), middleware: [middleware] });
+        // Ids of its own: otherwise its message would take the place of the first.
+        const { start } = fixture({ model: new FakeModel([{ text: 'hi' }]), middleware: [middleware], ids: 'second' });
         const second = recordedAttempt({ attempt: 2 });
         const { values } = await drain(start(saver, second), { messages: go('two') }, second);
         expect(values.title).toBe('one');

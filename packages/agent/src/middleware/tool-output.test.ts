@@ -54,6 +54,7 @@ describe('the budget of a result', () => {
         expect(line).toMatch(/^\d+ some words of a line$/);
       expect(message.text).toContain('59999 some words');
       expect(message.text).toContain('read_file');
+      expect(message.text).toMatch(/^Type: text\. /m);
       // The reference really opens.
       const [reader] = coreTools(DEFAULT_CORE_TOOLS, { canExecute: false, pathStyle: 'virtual' }).filter(
         (candidate) => candidate.name === 'read_file',
@@ -123,6 +124,9 @@ describe('the budget of a result', () => {
     expect(message.additional_kwargs[EXTERNALIZED]).toBeUndefined();
     const tiny = await run(text, { sandboxes: new Broken(), settings: { fallbackMaxCharacters: 200 } });
     expect(tiny.message.text.length).toBeLessThanOrEqual(200);
+    // Also one that has not even room for the note.
+    const note = await run(text, { sandboxes: new Broken(), settings: { fallbackMaxCharacters: 20 } });
+    expect(note.message.text).toHaveLength(20);
     // A file that does not hold everything is no file.
     class Short extends MemorySandboxes {
       override files() {

@@ -1,7 +1,7 @@
 import { verifies } from '@reindeer/testkit';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { isProblem, parseSkill } from './format.ts';
+import { isProblem, MAX_SKILL_FILE, parseSkill } from './format.ts';
 
 const file = (head: string, body = '# Do it'): string => `---\n${head}\n---\n${body}\n`;
 const parsed = (head: string) => {
@@ -73,7 +73,10 @@ describe('SKILL.md', () => {
     expect(problemOf(text)).toEqual({ reason: expect.stringMatching(reason), line });
   });
 
-  test('aliases cannot blow a head up', () => {
+  test('aliases cannot blow a head up, and a long file is not read', verifies('SK-1'), () => {
+    expect(problemOf(file('name: a\ndescription: b') + 'x'.repeat(MAX_SKILL_FILE))?.reason).toMatch(
+      /more than \d+ char/,
+    );
     const bomb = [
       'a: &a [1,1,1,1,1,1,1,1,1,1]',
       ...'bcdefghi'.split('').map((key, at) => `${key}: &${key} [${Array(10).fill(`*${'abcdefghi'[at]}`).join(',')}]`),

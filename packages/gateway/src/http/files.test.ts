@@ -1,3 +1,4 @@
+import { ReindeerError } from '@reindeer/protocol';
 import { verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type FakeFiles, type Fixture, rawRequest, startFixture } from '../testing/http-fixture.ts';
@@ -242,6 +243,21 @@ describe('uploads', () => {
       expect(stored()).toEqual(['link', 'passwd']);
     },
   );
+
+  test('a link that is put there in the meantime costs that file only', verifies('FILE-1b'), async () => {
+    const write = files.writeStream.bind(files);
+    files.writeStream = async (path, source, options) => {
+      if (path.endsWith('/raced')) throw new ReindeerError('path_refused', 'A link stands in the way.');
+      return write(path, source, options);
+    };
+    const { status, body } = await upload([
+      ['raced', 'x'.repeat(500)],
+      ['after', 'y'],
+    ]);
+    expect([status, body.files.map((file) => file.filename)]).toEqual([200, ['after']]);
+    expect(body.skipped_files).toEqual([{ filename: 'raced', reason: 'A link stands in the way.' }]);
+    expect(stored()).toEqual(['after']);
+  });
 
   test('a malformed or cut body is answered', async () => {
     const send = (body: string, type = 'multipart/form-data; boundary=b') =>

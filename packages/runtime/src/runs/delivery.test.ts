@@ -321,7 +321,9 @@ describe('what a run delivered', () => {
         await flush();
         files.fails = fails;
         let lost = 0;
+        const told: string[] = [];
         const peer = world({
+          hooks: { onFinished: (end) => void told.push(end.status) },
           clock,
           database,
           workspaces: files,
@@ -344,6 +346,8 @@ describe('what a run delivered', () => {
         await clock.advance(2_000);
         expect(await end).toMatchObject({ status: 'error', stopReason: 'orphan_recovered' });
         expect(lost).toBe(1);
+        // It is its own end, although nobody answered: what follows an end is done here, and once.
+        expect(told).toEqual(['error']);
         expect(await receiptsOf(peer, run)).toMatchObject([
           fails ? { verification: 'failed', produced_paths: [] } : { produced_paths: [`${OUT}early.md`] },
         ]);
