@@ -210,8 +210,11 @@ describe('the official client', () => {
     const cuts: (() => void)[] = [];
     const proxy = createServer((incoming) => {
       const outgoing = connect(server.port, '127.0.0.1');
-      cuts.push(() => incoming.destroy());
-      for (const socket of [incoming, outgoing]) socket.on('error', () => {});
+      const both = [incoming, outgoing];
+      cuts.push(() => {
+        for (const socket of both) socket.destroy();
+      });
+      for (const socket of both) socket.on('error', () => {});
       incoming.pipe(outgoing).pipe(incoming);
     });
     await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
@@ -221,9 +224,10 @@ describe('the official client', () => {
     let text = '';
     for await (const { type, data } of own.stream('scene:slow')) {
       if (type === 'metadata') ids.push(data.run_id);
-      if (type === 'messages-tuple' && data.type === 'ai') {
-        if (text === '') for (const cut of cuts.splice(0)) cut();
-        text += data.content;
+      if (type === 'messages-tuple') {
+        for (const cut of cuts.splice(0, text === '' ? cuts.length : 0)) cut();
+        // Where the server cannot know what had arrived, it takes the message back and tells it anew.
+        text = data.type === 'ai' ? text + data.content : '';
       }
       if (type === 'end') expect(data).toMatchObject({ status: 'success', run_id: ids[0] });
     }

@@ -18,6 +18,8 @@ export interface StreamOptions {
 }
 
 const ASSISTANT = 'lead_agent';
+/** How long the end of a run that nobody reads is waited for. */
+const END_WITHIN_MS = 60_000;
 
 /**
  * Starts a run and tells what it does until its end. The run goes on when the connection is cut, and so does the stream. Whoever stops reading, or
@@ -91,7 +93,8 @@ const messagesOf = (input: string | readonly JsonObject[]): readonly JsonObject[
 /** Waits until nothing of the run acts any more. It may have ended by itself, and the server may be gone: then there is nothing to end. */
 async function endRun(connection: Connection, threadId: string, runId: string): Promise<void> {
   const path = `/threads/${encodeURIComponent(threadId)}/runs/${encodeURIComponent(runId)}/cancel`;
-  await connection.send('POST', path, { query: { wait: 1, action: 'interrupt' } }).catch(() => {});
+  const signal = AbortSignal.timeout(END_WITHIN_MS);
+  await connection.send('POST', path, { query: { wait: 1, action: 'interrupt' }, signal }).catch(() => {});
 }
 
 /** What a run has come to. */
