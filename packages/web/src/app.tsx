@@ -162,7 +162,14 @@ export function App({ parts }: { readonly parts: AppParts }) {
           />
         ) : (
           <Suspense fallback={<main />}>
-            <OtherPage key={screen.id} at={place.at} parts={parts} models={models} features={features} />
+            <OtherPage
+              key={screen.id}
+              at={place.at}
+              parts={parts}
+              models={models}
+              features={features}
+              onThreadsChanged={refresh}
+            />
           </Suspense>
         )}
       </div>
@@ -181,15 +188,16 @@ interface OtherPageProps {
   readonly parts: AppParts;
   readonly models: readonly ModelEntry[];
   readonly features: Features | null;
+  readonly onThreadsChanged: () => void;
 }
 
-function OtherPage({ at, parts, models, features }: OtherPageProps) {
+function OtherPage({ at, parts, models, features, onThreadsChanged }: OtherPageProps) {
   const { rest } = parts.api;
   switch (at) {
     case 'batches':
       return <BatchesPage rest={rest} />;
     case 'schedules':
-      return <SchedulesPage api={parts.api} models={models} />;
+      return <SchedulesPage api={parts.api} models={models} onRuns={onThreadsChanged} />;
     case 'memory':
       return <MemoryPage rest={rest} />;
     case 'agents':

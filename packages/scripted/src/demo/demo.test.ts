@@ -144,6 +144,52 @@ describe('the demo model', () => {
     expect(played.calls).toEqual([]);
   });
 
+  test('delegates, plans and starts a batch where it is offered, and says how to switch it on where not', () => {
+    for (const text of ['use sub-agents', 'make a plan', 'start a batch'])
+      expect(play(text).text).toMatch(/switch it on/);
+    const tools = offer([...ALL, 'task', 'write_todos', 'batch_task', 'batch_wait']);
+    expect(play('use sub-agents', tools).calls.map((call) => call.name)).toEqual(['task', 'task']);
+    const planned = play('make a plan', tools).calls;
+    expect(planned.map((call) => call.name)).toEqual(['write_todos', 'ls', 'write_todos']);
+    expect(JSON.stringify(planned.at(-1)?.args)).not.toMatch(/pending|in_progress/);
+    const id = '01234567-89ab-cdef-0123-456789abcdef';
+    const batch = play('start a batch', tools, () => ({ text: `Started batch ${id} "x"` }));
+    expect(batch.calls.map((call) => call.name)).toEqual(['batch_task', 'batch_wait']);
+    expect(batch.calls[1]?.args).toMatchObject({ batch_id: id });
+  });
+
+  test('an item of a batch is done as it was asked, and is not told what else could be asked', () => {
+    const tools = offer(['bash']);
+    const item = '\n\n(Item "1" of the batch "Words".)';
+    expect(play(`run: echo a${item}`, tools).calls).toMatchObject([{ args: { command: 'echo a' } }]);
+    expect(play(`judge Anna${item}`, tools).text).toMatch(/would now do this: judge Anna$/);
+  });
+
+  test('calls any tool, those of MCP servers by the end of their name', () => {
+    const tools = offer([...ALL, 'everything_echo']);
+    expect(play('call: echo {"message":"hi"}', tools).calls).toEqual([
+      { name: 'everything_echo', args: expect.objectContaining({ message: 'hi' }) },
+    ]);
+    expect(play('call: nothing', tools).text).toContain('no tool `nothing`');
+  });
+
+  test('reads what was attached, and a skill by its name', () => {
+    const list = `<current_uploads>
+- a.pdf (1 KiB): /mnt/user-data/uploads/a.pdf
+    /mnt/user-data/uploads/a.md
+</current_uploads>
+read the attached file`;
+    expect(play(list).calls).toMatchObject([{ name: 'read_file', args: { path: '/mnt/user-data/uploads/a.md' } }]);
+  });
+
+  test('answers what the harness asks beside the conversation', () => {
+    const ask = (text: string) =>
+      demoScript({ caller: 'd', model: 'demo', messages: [message('user', text)], tools: [], attempt: 1 }).text ?? '';
+    const next: string[] = JSON.parse(ask('Answer a JSON array of strings.\nUser: list files'));
+    expect(next).toHaveLength(3);
+    expect(next).not.toContain('list files');
+  });
+
   test('makes a title when it is asked for one without tools', () => {
     const title = (text: string) =>
       demoScript({
@@ -168,6 +214,15 @@ test.each([
   ['do three things in parallel', { kind: 'parallel' }],
   ['please ask me a form', { kind: 'ask', form: true }],
   ['tell a story', { kind: 'story' }],
+  ['use sub-agents', { kind: 'delegate' }],
+  ['start a batch', { kind: 'batch' }],
+  ['make a plan', { kind: 'plan' }],
+  ['Read the attached file', { kind: 'upload' }],
+  ['which tools are there?', { kind: 'tools' }],
+  ['call: echo {"message": "hi"}', { kind: 'call', tool: 'echo', args: { message: 'hi' } }],
+  ['call: now', { kind: 'call', tool: 'now', args: {} }],
+  ['Please remember that I like lichen.', { kind: 'remember', fact: 'I like lichen' }],
+  ['记住我喜欢地衣', { kind: 'remember', fact: '我喜欢地衣' }],
   ['hello', { kind: 'other' }],
 ])('reads "%s"', (text, intent) => {
   expect(readIntent(text)).toEqual(intent);

@@ -1,7 +1,10 @@
 import type { JsonObject } from '@reindeer/protocol';
-import type { Script, ScriptMessage, ScriptRequest, ScriptToolCall, Turn } from '../script.ts';
+import type { Script, ScriptMessage, Turn } from '../script.ts';
+import { answerAside } from './aside.ts';
 import { type Intent, isChinese, ownWords, readIntent } from './intents.ts';
-import { CHINESE, type DemoWords, ENGLISH } from './words.ts';
+import { callOf, hasFailed, nameOf, offers, place, root, type Scene, shorten, shown } from './scene.ts';
+import { batch, delegate, plan, skillOf, uploadOf } from './showcase.ts';
+import { CHINESE, ENGLISH } from './words.ts';
 
 /** How the demo model presents itself wherever models are listed. */
 export const DEMO_MODEL = {
@@ -12,7 +15,6 @@ export const DEMO_MODEL = {
 
 /** Milliseconds between pieces: slow enough to see the stream, quick enough not to bore. */
 const PACE = { delayMs: 12, pieceSize: 10 } as const;
-const SHOWN = 6_000;
 
 /**
  * The model that Reindeer offers when no key is configured. It keeps nothing: what to do next follows from the newest message of
@@ -24,12 +26,14 @@ export const demoScript: Script = (request) => {
   const newest = written >= 0 ? written : request.messages.findLastIndex(isUser);
   const asked = ownWords(request.messages[newest]?.text ?? '');
   const words = isChinese(asked) ? CHINESE : ENGLISH;
-  if (request.tools.length === 0 && asksForTitle(request)) return { text: titleOf(asked, words) };
+  const aside = answerAside(request, asked, words);
+  if (aside !== null) return { text: aside };
 
   const scene: Scene = {
     request,
     words,
     asked,
+    raw: request.messages[newest]?.text ?? '',
     before: request.messages.slice(0, Math.max(newest, 0)),
     results: request.messages.slice(newest + 1).filter((message) => message.role === 'tool'),
   };
@@ -38,20 +42,11 @@ export const demoScript: Script = (request) => {
   return { ...PACE, ...play(scene, readIntent(asked)) };
 };
 
-interface Scene {
-  readonly request: ScriptRequest;
-  readonly words: DemoWords;
-  readonly asked: string;
-  readonly before: readonly ScriptMessage[];
-  /** Tool results since the user spoke. */
-  readonly results: readonly ScriptMessage[];
-}
-
 function play(scene: Scene, intent: Intent): Turn {
   const { words, results } = scene;
   const last = results.at(-1);
   const answerTo = (tool: string, call: JsonObject, text: (result: string) => string, introduction?: string): Turn => {
-    if (!offers(scene, tool)) return { text: tool === 'bash' ? words.noBash : words.help };
+    if (!offers(scene, tool)) return { text: tool === 'bash' ? words.noBash : words.notOffered(tool) };
     if (last === undefined)
       return { ...(introduction === undefined ? {} : { text: introduction }), toolCalls: [callOf(scene, tool, call)] };
     return { text: hasFailed(last) ? words.stepFailed(tool, shown(last.text)) : text(shown(last.text)) };
@@ -81,8 +76,32 @@ function play(scene: Scene, intent: Intent): Turn {
       };
     case 'story':
       return { text: words.story, delayMs: 25 };
+    case 'plan':
+      return plan(scene);
+    case 'delegate':
+      return delegate(scene);
+    case 'batch':
+      return batch(scene);
+    case 'call':
+      return answerTo(nameOf(scene, intent.tool), intent.args, (result) => words.called(intent.tool, result));
+    case 'tools':
+      return { text: words.tools(scene.request.tools.map(({ name }) => name).toSorted()) };
+    case 'skill': {
+      const skill = skillOf(scene);
+      if (skill === null) return { text: words.noSkill };
+      return answerTo('read_file', { path: skill.path }, (result) => words.skillIs(skill.name, shorten(result, 600)));
+    }
+    case 'upload': {
+      const path = uploadOf(scene);
+      return path === null
+        ? answerTo('list_uploaded_files', {}, words.uploads)
+        : answerTo('read_file', { path }, (result) => words.fileIs(path, result));
+    }
+    case 'remember':
+      return { text: words.remembered(intent.fact) };
     case 'other':
-      return { text: words.help };
+      // To a sub-agent, an item of a batch or a scheduled run nobody listens: what could be asked for is of no use there.
+      return { text: offers(scene, 'ask_clarification') ? words.help : words.nobody(shorten(scene.asked)) };
   }
 }
 
@@ -138,60 +157,4 @@ function lastQuestion(scene: Scene): boolean {
   if (scene.results.length > 0) return false;
   const last = scene.before.at(-1);
   return last?.role === 'tool' && last.toolName === 'ask_clarification';
-}
-
-function offers(scene: Scene, tool: string): boolean {
-  return scene.request.tools.some((offered) => offered.name === tool);
-}
-
-/** Fills in `description`, which most tools want, only where the tool knows it. */
-function callOf(scene: Scene, name: string, args: JsonObject): ScriptToolCall {
-  const tool = scene.request.tools.find((offered) => offered.name === name);
-  const known = tool?.parameters.properties;
-  const wantsDescription = typeof known === 'object' && known !== null && 'description' in known;
-  return { name, args: wantsDescription ? { description: `Demo: ${name}`, ...args } : args };
-}
-
-/** Where the tools are told to speak of `/mnt/user-data`, paths are absolute; else relative to the workspace, beside which the other folders lie. */
-function root(scene: Scene): string {
-  return isVirtual(scene) ? '/mnt/user-data' : '..';
-}
-
-function place(scene: Scene, path: string): string {
-  if (path.startsWith('/') || path.startsWith('.')) return path;
-  const inFolder = path.includes('/') ? path : `outputs/${path}`;
-  return isVirtual(scene) ? `/mnt/user-data/${inFolder}` : `../${inFolder}`;
-}
-
-function isVirtual(scene: Scene): boolean {
-  const said = [
-    ...scene.request.messages.filter((message) => message.role === 'system').map((message) => message.text),
-    ...scene.request.tools.map((tool) => `${tool.description} ${JSON.stringify(tool.parameters)}`),
-  ].join('\n');
-  return said.includes('/mnt/user-data') || !/\brelative\b/i.test(said);
-}
-
-function hasFailed(result: ScriptMessage): boolean {
-  return result.failed || /^error\b/i.test(result.text.trim());
-}
-
-function asksForTitle(request: ScriptRequest): boolean {
-  return request.caller === 'title' || request.messages.some((message) => /\btitle\b|标题/i.test(message.text));
-}
-
-function titleOf(asked: string, words: DemoWords): string {
-  const intent = readIntent(asked);
-  return intent.kind === 'report' ? words.titles.report(intent.subject) : shorten(asked, 50);
-}
-
-function shorten(text: string, length = 200): string {
-  const line = text.replace(/\s+/g, ' ').trim();
-  const characters = [...line];
-  return characters.length <= length ? line : `${characters.slice(0, length - 1).join('')}…`;
-}
-
-/** Tool output as the answer repeats it. */
-function shown(text: string): string {
-  const trimmed = text.trimEnd();
-  return trimmed.length <= SHOWN ? trimmed : `${trimmed.slice(0, SHOWN)}\n…`;
 }

@@ -15,8 +15,15 @@ type Asking = { readonly what: 'create' } | { readonly what: 'edit' | 'delete' |
 /** How often the page looks while a task is at work. */
 const LOOK_MS = 3_000;
 
+interface SchedulesPageProps {
+  readonly api: Api;
+  readonly models: readonly ModelEntry[];
+  /** Runs of tasks began or ended: there may be new chats. */
+  readonly onRuns: () => void;
+}
+
 /** What runs by itself: made, changed, paused, run now, and what became of each time. */
-export default function SchedulesPage({ api, models }: { readonly api: Api; readonly models: readonly ModelEntry[] }) {
+export default function SchedulesPage({ api, models, onRuns }: SchedulesPageProps) {
   const { say } = usePage();
   const { rest } = api;
   const load = useCallback(
@@ -32,6 +39,10 @@ export default function SchedulesPage({ api, models }: { readonly api: Api; read
     const timer = setInterval(reload, LOOK_MS);
     return () => clearInterval(timer);
   }, [isMoving, reload]);
+  const runs = value?.map((task) => `${task.id} ${task.runCount} ${task.active}`).join('\n');
+  useEffect(() => {
+    if (runs !== undefined) onRuns();
+  }, [runs, onRuns]);
   return (
     <PageFrame
       title={say('page.schedules')}

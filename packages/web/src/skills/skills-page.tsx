@@ -8,9 +8,10 @@ import { usePage } from '../parts/page-context.tsx';
 import { Content, PageFrame, Switch } from '../parts/page-frame.tsx';
 import { useLoad, useWork, WorkTrouble } from '../parts/use-work.tsx';
 import { HistoryDialog } from './history-dialog.tsx';
+import { SecretsDialog } from './secrets-dialog.tsx';
 import { installFrom, readSkills, type Skill, sorted } from './skills.ts';
 
-type Asking = { readonly what: 'edit' | 'delete' | 'history'; readonly skill: Skill };
+type Asking = { readonly what: 'edit' | 'delete' | 'history' | 'secrets'; readonly skill: Skill };
 
 /** The skills of the user: what there is, what is switched on, and those of their own. */
 export default function SkillsPage({ api, newId }: { readonly api: Api; readonly newId: () => string }) {
@@ -78,7 +79,15 @@ export default function SkillsPage({ api, newId }: { readonly api: Api; readonly
                 <p className="note">{skill.description}</p>
                 {skill.secrets.length === 0 ? null : (
                   <p className="note">
-                    {say('skills.secrets', { names: skill.secrets.map((secret) => secret.name).join(', ') })}
+                    {say('skills.secrets', { names: skill.secrets.map((secret) => secret.name).join(', ') })}{' '}
+                    <button
+                      type="button"
+                      className="link"
+                      aria-label={`${say('skills.secrets.give')}: ${skill.name}`}
+                      onClick={() => setAsking({ what: 'secrets', skill })}
+                    >
+                      {say('skills.secrets.give')}
+                    </button>
                   </p>
                 )}
               </div>
@@ -125,6 +134,7 @@ export default function SkillsPage({ api, newId }: { readonly api: Api; readonly
           }}
         />
       ) : null}
+      {asking?.what === 'secrets' ? <SecretsDialog rest={rest} name={asking.skill.name} onClose={close} /> : null}
       {asking?.what === 'history' ? (
         <HistoryDialog rest={rest} name={asking.skill.name} onClose={close} onChanged={reload} />
       ) : null}

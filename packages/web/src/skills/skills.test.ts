@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Api } from '../api/api.ts';
+import { changesOf, readSecrets } from './secrets.ts';
 import { installFrom, readHistory, readSkills, sorted } from './skills.ts';
 
 test('skills are read with care, the own ones first', () => {
@@ -54,4 +55,20 @@ test('the chat of an archive goes again, whatever becomes of it', async () => {
   log.length = 0;
   await expect(installFrom(api(new Error('refused')), 't', file)).rejects.toThrow('refused');
   expect(log.at(-1)).toBe('delete');
+});
+
+test('the secrets of a skill are read without values, and only what was written or is to go is sent', () => {
+  const secrets = [
+    { name: 'KEY', optional: false, source: 'user', value: '***' },
+    { name: 'ORG', optional: true, source: null, value: null },
+    { name: 'ALL', optional: true, source: 'shared', value: '***' },
+    { optional: true },
+  ];
+  expect(readSecrets({ skill: 'x', secrets })).toEqual([
+    { name: 'KEY', optional: false, source: 'user' },
+    { name: 'ORG', optional: true, source: 'none' },
+    { name: 'ALL', optional: true, source: 'shared' },
+  ]);
+  expect(readSecrets(null)).toEqual([]);
+  expect(changesOf({ KEY: '', ORG: 'new', ALL: null })).toEqual({ ORG: 'new', ALL: null });
 });

@@ -4,6 +4,8 @@ import { asTrouble } from '../api/trouble.ts';
 import type { Trouble } from '../chat/state.ts';
 
 const PAGE = 50;
+/** How often the list is read while somebody looks: scheduled tasks, other tabs and other programs make chats, too. */
+const LOOK_MS = 10_000;
 
 export interface Threads {
   readonly entries: readonly ThreadEntry[];
@@ -14,7 +16,10 @@ export interface Threads {
   readonly loadMore: () => void;
 }
 
-/** The list of threads, newest first. It is read again when something changed and when the page is looked at again. */
+/**
+ * The list of threads, newest first. It is read again when something changed, when the page is looked at again, and now and then while it is
+ * looked at. A look of that kind that fails says nothing: the list stays, and the connection has its own words.
+ */
 export function useThreads(api: Api): Threads {
   const [entries, setEntries] = useState<readonly ThreadEntry[]>([]);
   const [more, setMore] = useState(false);
@@ -23,26 +28,31 @@ export function useThreads(api: Api): Threads {
   const wanted = useRef(PAGE);
   const asked = useRef(0);
 
-  const refresh = useCallback(() => {
-    const turn = ++asked.current;
-    const limit = wanted.current;
-    // One more than is shown tells whether there are more.
-    api.searchThreads(limit + 1, 0).then(
-      (found) => {
-        // A later question has been asked: its answer counts.
-        if (turn !== asked.current) return;
-        setEntries(found.slice(0, limit));
-        setMore(found.length > limit);
-        setTrouble(null);
-        setLoading(false);
-      },
-      (error: unknown) => {
-        if (turn !== asked.current) return;
-        setTrouble(asTrouble(error));
-        setLoading(false);
-      },
-    );
-  }, [api]);
+  const read = useCallback(
+    (quiet: boolean) => {
+      const turn = ++asked.current;
+      const limit = wanted.current;
+      // One more than is shown tells whether there are more.
+      api.searchThreads(limit + 1, 0).then(
+        (found) => {
+          // A later question has been asked: its answer counts.
+          if (turn !== asked.current) return;
+          const now = found.slice(0, limit);
+          setEntries((before) => (JSON.stringify(before) === JSON.stringify(now) ? before : now));
+          setMore(found.length > limit);
+          setTrouble(null);
+          setLoading(false);
+        },
+        (error: unknown) => {
+          if (turn !== asked.current || quiet) return;
+          setTrouble(asTrouble(error));
+          setLoading(false);
+        },
+      );
+    },
+    [api],
+  );
+  const refresh = useCallback(() => read(false), [read]);
 
   const loadMore = useCallback(() => {
     wanted.current = Math.min(wanted.current + PAGE, 999);
@@ -55,8 +65,14 @@ export function useThreads(api: Api): Threads {
       if (document.visibilityState === 'visible') refresh();
     };
     document.addEventListener('visibilitychange', onVisible);
-    return () => document.removeEventListener('visibilitychange', onVisible);
-  }, [refresh]);
+    const timer = setInterval(() => {
+      if (document.visibilityState === 'visible') read(true);
+    }, LOOK_MS);
+    return () => {
+      clearInterval(timer);
+      document.removeEventListener('visibilitychange', onVisible);
+    };
+  }, [read, refresh]);
 
   return { entries, more, loading, trouble, refresh, loadMore };
 }
