@@ -27,9 +27,12 @@ export function useThreads(api: Api): Threads {
   const [trouble, setTrouble] = useState<Trouble | null>(null);
   const wanted = useRef(PAGE);
   const asked = useRef(0);
+  const answered = useRef(0);
 
   const read = useCallback(
     (quiet: boolean) => {
+      // What somebody asked for is not overtaken by a look.
+      if (quiet && answered.current !== asked.current) return;
       const turn = ++asked.current;
       const limit = wanted.current;
       // One more than is shown tells whether there are more.
@@ -37,6 +40,7 @@ export function useThreads(api: Api): Threads {
         (found) => {
           // A later question has been asked: its answer counts.
           if (turn !== asked.current) return;
+          answered.current = turn;
           const now = found.slice(0, limit);
           setEntries((before) => (JSON.stringify(before) === JSON.stringify(now) ? before : now));
           setMore(found.length > limit);
@@ -44,7 +48,9 @@ export function useThreads(api: Api): Threads {
           setLoading(false);
         },
         (error: unknown) => {
-          if (turn !== asked.current || quiet) return;
+          if (turn !== asked.current) return;
+          answered.current = turn;
+          if (quiet) return;
           setTrouble(asTrouble(error));
           setLoading(false);
         },
