@@ -2,7 +2,7 @@ import { verifies } from '@reindeer/testkit';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { skillFolders, threadPaths } from './folders.ts';
-import { isPrivateUid, privateUid, safeUserId } from './identity.ts';
+import { foreignUserId, isPrivateUid, privateUid, safeUserId } from './identity.ts';
 
 test('any user id becomes one safe folder name', () => {
   expect(safeUserId('default')).toBe('default');
@@ -20,6 +20,14 @@ test('any user id becomes one safe folder name', () => {
   );
   expect(safeUserId('ada@example.com')).not.toBe(safeUserId('ada.example.com'));
   expect(safeUserId('Ada')).not.toBe(safeUserId('ada'));
+});
+
+test('nobody takes the place of somebody else by choosing a name that looks like an id of ours', () => {
+  const ada = safeUserId('Ada@Example.com');
+  expect(foreignUserId('Ada@Example.com')).toBe(ada);
+  expect(foreignUserId('bob_7')).toBe('bob_7');
+  expect(foreignUserId(ada)).not.toBe(ada);
+  expect(safeUserId(foreignUserId(ada))).toBe(foreignUserId(ada));
 });
 
 test('a thread id that could leave its folder is refused', verifies('ID-1', 'RE-07'), () => {

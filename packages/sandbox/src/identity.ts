@@ -2,6 +2,8 @@ import { createHash } from 'node:crypto';
 import { isId, ReindeerError } from '@reindeer/protocol';
 
 const SAFE_USER = /^[a-z0-9_-]{1,64}$/;
+/** What `safeUserId` makes of an id that cannot stay. */
+const MADE = /--[0-9a-f]{16}$/;
 
 /**
  * A user's id as a folder name (ID-2): ids of small letters, digits, `_` and `-` stay; all others become a readable part and a hash of
@@ -9,7 +11,18 @@ const SAFE_USER = /^[a-z0-9_-]{1,64}$/;
  */
 export function safeUserId(userId: string): string {
   if (userId === '') throw new ReindeerError('bad_request', 'The user id is empty.', { detail: { field: 'userId' } });
-  if (SAFE_USER.test(userId)) return userId;
+  return SAFE_USER.test(userId) ? userId : madeUserId(userId);
+}
+
+/**
+ * The same for an id as others know the person. One that only looks like ours becomes another: whoever may choose a name elsewhere must not be able to
+ * choose the one that somebody else has here.
+ */
+export function foreignUserId(userId: string): string {
+  return MADE.test(userId) ? madeUserId(userId) : safeUserId(userId);
+}
+
+function madeUserId(userId: string): string {
   const slug = userId
     .toLowerCase()
     .replace(/[^a-z0-9]+/g, '-')

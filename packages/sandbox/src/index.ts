@@ -9,7 +9,7 @@ export { type CreateSandboxProvider, createSandboxProvider } from './create.ts';
 export { replaceFile } from './files/replace-file.ts';
 export { IGNORED_FOLDERS } from './files/search.ts';
 export { type SkillFolders, skillFolders } from './folders.ts';
-export { safeUserId } from './identity.ts';
+export { foreignUserId, safeUserId } from './identity.ts';
 export { KeyedLock } from './keyed-lock.ts';
 export { type ExitParts, type ExitProcess, stopWithProcess } from './lifecycle/exit.ts';
 export { type HeldProvider, ProviderHolder } from './lifecycle/holder.ts';

@@ -168,9 +168,17 @@ test('removing a thread ends its commands and takes its files, and only its own'
   expect(await running).toMatchObject({ ended: 'aborted' });
   expect(provider.get(one.id)).toBeUndefined();
   expect(await readdir(`${home}/users/default/threads`)).toEqual(['two']);
+  // What still holds the sandbox makes nothing again.
+  await expect(one.files.write('late', '1')).rejects.toThrow('was deleted');
+  await expect(one.exec({ command: 'late', timeoutMs: 1_000 })).rejects.toThrow('was deleted');
+  expect(await readdir(`${home}/users/default/threads`)).toEqual(['two']);
   expect(await readdir(trashFolder(home))).toEqual([]);
   await provider.removeThread(ONE);
   await provider.removeThread({ userId: 'never', threadId: 'seen' });
+  const again = await provider.acquire(ONE);
+  await again.files.write('x', '3');
+  await expect(one.files.write('x', '1')).rejects.toThrow('was deleted');
+  await provider.removeThread(ONE);
   expect(Buffer.from(await two.files.read('x', { maxBytes: 9 })).toString()).toBe('2');
 });
 

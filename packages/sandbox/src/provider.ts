@@ -42,6 +42,10 @@ const STALE_STAGING_MS = 24 * 60 * 60 * 1000;
 /** Milliseconds that `shutdown` and `removeThread` wait for killed commands. */
 const END_MS = 15_000;
 
+interface Life {
+  over: boolean;
+}
+
 interface LiveCommand {
   readonly key: string;
   readonly controller: AbortController;
@@ -61,6 +65,8 @@ export class ThreadSandboxProvider implements SandboxProvider {
   readonly #sandboxes = new Map<string, Sandbox>();
   /** Thread folder → its preparation, once begun. */
   readonly #prepared = new Map<string, Promise<void>>();
+  /** By thread: whether it is still the one that sandboxes in somebody's hand were made for. */
+  readonly #lives = new Map<string, Life>();
   readonly #live = new Set<LiveCommand>();
   readonly #background: Background;
   #closing: Promise<void> | null = null;
@@ -110,7 +116,8 @@ export class ThreadSandboxProvider implements SandboxProvider {
 
   files(input: { readonly userId: string; readonly threadId: string }): SandboxFiles {
     const paths = threadPaths(this.#parts.home, input.userId, input.threadId);
-    return this.#files(paths, { userId: input.userId, threadId: input.threadId }, threadMappings(paths.userData, []));
+    const key = { userId: input.userId, threadId: input.threadId };
+    return this.#files(paths, threadMappings(paths.userData, []), () => this.#prepare(paths, key));
   }
 
   async removeThread(input: { readonly userId: string; readonly threadId: string }): Promise<void> {
@@ -118,6 +125,10 @@ export class ThreadSandboxProvider implements SandboxProvider {
     const id = sandboxId(input);
     await this.#lock.run(id, async () => {
       this.#sandboxes.delete(id);
+      // A call that nobody could end would make the folders of the thread again, or write into those of the next one with its id.
+      const life = this.#lives.get(id);
+      if (life !== undefined) life.over = true;
+      this.#lives.delete(id);
       await this.#endCommands((command) => command.key === id);
       this.#prepared.delete(paths.thread);
       await this.#removeFolder(paths);
@@ -163,10 +174,15 @@ export class ThreadSandboxProvider implements SandboxProvider {
     const settings = { ...this.#parts.settings };
     const { execute } = executor;
     const { reason, remedy } = executor.report;
+    const life = this.#lifeOf(id);
+    const prepare = async (): Promise<void> => {
+      if (life.over) throw new ReindeerError('sandbox_unavailable', 'The conversation was deleted.');
+      await this.#prepare(paths, key);
+    };
     return new ThreadSandbox({
       id,
       pathStyle: executor.pathStyle,
-      files: this.#files(paths, key, toolMappings(paths)),
+      files: this.#files(paths, toolMappings(paths), prepare),
       mappings: toolMappings(paths),
       maxTimeoutMs: settings.bashCommandTimeoutMs,
       unavailable: `Commands cannot run here: ${reason ?? 'no way to run them was found.'} To change that: ${remedy ?? 'see `reindeer doctor`.'}`,
@@ -174,17 +190,16 @@ export class ThreadSandboxProvider implements SandboxProvider {
         execute === null
           ? null
           : (request) =>
-              this.#run(id, paths, key, request, (...args) => execute(...args, settings), settings.maxCommands),
+              this.#run(id, prepare, request, (one) => execute(paths, key, one, settings), settings.maxCommands),
     });
   }
 
   /** Runs one command as live: counted, bounded, and ended by `shutdown` and `removeThread`. */
   async #run(
     id: string,
-    paths: ThreadPaths,
-    key: ThreadKey,
+    prepare: () => Promise<void>,
     request: CheckedRequest,
-    execute: (paths: ThreadPaths, key: ThreadKey, request: CheckedRequest) => Promise<ExecResult>,
+    execute: (request: CheckedRequest) => Promise<ExecResult>,
     most: number,
   ): Promise<ExecResult> {
     this.#refuseWhenClosing();
@@ -195,8 +210,7 @@ export class ThreadSandboxProvider implements SandboxProvider {
     }
     const controller = new AbortController();
     const signal = AbortSignal.any([request.signal, controller.signal]);
-    // The folders may have gone with `removeThread` while somebody still held the sandbox.
-    const over = this.#prepare(paths, key).then(() => execute(paths, key, { ...request, signal }));
+    const over = prepare().then(() => execute({ ...request, signal }));
     const command: LiveCommand = { key: id, controller, over };
     this.#live.add(command);
     try {
@@ -214,13 +228,24 @@ export class ThreadSandboxProvider implements SandboxProvider {
     this.#parts.surroundings.logger.error('Some commands did not end in time.', { live: this.#live.size });
   }
 
-  #files(paths: ThreadPaths, key: ThreadKey, mappings: readonly Mapping[]): SandboxFiles {
+  #lifeOf(id: string): Life {
+    const life = this.#lives.get(id) ?? { over: false };
+    this.#lives.delete(id);
+    this.#lives.set(id, life);
+    for (const oldest of this.#lives.keys()) {
+      if (this.#lives.size <= MAX_PREPARED) break;
+      this.#lives.delete(oldest);
+    }
+    return life;
+  }
+
+  #files(paths: ThreadPaths, mappings: readonly Mapping[], prepare: () => Promise<void>): SandboxFiles {
     return new ThreadFiles({
       mappings,
       staging: new Staging(paths.staging, this.#parts.surroundings.random),
       matcher: this.#parts.matcher,
       clock: this.#parts.surroundings.clock,
-      prepare: () => this.#prepare(paths, key),
+      prepare,
     });
   }
 

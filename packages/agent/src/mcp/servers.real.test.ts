@@ -368,6 +368,57 @@ describe('the configuration of MCP servers', () => {
     },
   );
 
+  test(
+    'a server that says that its tools have changed is listed anew for the next run, and not without an end',
+    verifies('MCP-2'),
+    async () => {
+      const offered = JSON.stringify(join(folder, 'offered'));
+      let now = 0;
+      const all = servers(
+        {
+          s: own(`
+            const { appendFileSync, existsSync, readFileSync } = require('node:fs');
+            const made = existsSync(${offered}) ? readFileSync(${offered}, 'utf8').trim().split('\\n') : [];
+            if (made.includes('broken')) process.exit(1);
+            tools = ['add', ...made].map((name) => ({ name, inputSchema: { type: 'object' } }));
+            call = (name, { made }) => {
+              appendFileSync(${offered}, made + '\\n');
+              process.stdout.write(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/tools/list_changed' }) + '\\n');
+              return { content: [{ type: 'text', text: 'ok' }] };
+            };
+          `),
+        },
+        { clock: { ...CLOCK, monotonic: () => now }, relistMs: 10_000 },
+      );
+      const names = async () => (await all.catalog()).tools.map((tool) => tool.name).sort();
+      const add = async (made: string) => call((await all.catalog()).tools, 's_add', { made });
+      expect(await names()).toEqual(['s_add']);
+      await add('one');
+      // Too soon after the last time.
+      expect(await names()).toEqual(['s_add']);
+      now = 10_000;
+      await expect.poll(names).toEqual(['s_add', 's_one']);
+      now = 20_000;
+      await add('two');
+      await expect.poll(names).toEqual(['s_add', 's_one', 's_two']);
+      // One that fails then keeps what it had.
+      now = 30_000;
+      await add('broken');
+      await expect
+        .poll(() => logger.lines.some(({ message }) => message.includes('could not list its changed')))
+        .toBe(true);
+      expect(await names()).toEqual(['s_add', 's_one', 's_two']);
+    },
+  );
+
+  test('what is left of a run that is over opens no session', verifies('MCP-3'), async () => {
+    const all = servers({ s: own(`tools = [{ name: 'x', inputSchema: { type: 'object' } }]`) });
+    const { tools } = await all.catalog();
+    const over = Object.assign(recordedAttempt(), { signal: AbortSignal.abort() });
+    await expect(call(tools, 's_x', {}, undefined, over)).rejects.toThrow('cut short');
+    expect(all.sessions).toBe(0);
+  });
+
   test('callers at once share one look and one discovery', verifies('MCP-2'), async () => {
     let looks = 0;
     const all = servers(() => {

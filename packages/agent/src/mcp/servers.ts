@@ -27,6 +27,8 @@ export interface McpServersOptions {
   readonly retryMs?: number;
   /** A session that nobody used for this time is closed. Default 15 minutes. */
   readonly idleMs?: number;
+  /** One that says that its tools have changed is listed anew, this long after the last time at the earliest. Default 10,000. */
+  readonly relistMs?: number;
 }
 
 /** The tools of all servers that work. */
@@ -59,6 +61,10 @@ interface Known {
   failedAt: number;
   /** Until when runs wait for it, in monotonic milliseconds. */
   awaitedUntil: number;
+  /** Monotonic milliseconds of the last listing. */
+  listedAt: number;
+  /** It has said since that its tools are others now. */
+  stale: boolean;
 }
 
 /** Variables that a program needs to run at all. Everything else must be named in the server's `env`. */
@@ -88,6 +94,7 @@ const LISTING_CLOSE_MS = 5_000;
  * leaves everything as it was.
  *
  * States of a server: `connecting` → `ready` or `failed`; `failed` → `connecting` at the first run after a pause; gone when the file no longer has it.
+ * `ready` → `connecting` when the server says that its tools have changed: it keeps those that it had until it has named others.
  */
 export class McpServers {
   readonly #options: Required<McpServersOptions>;
@@ -104,7 +111,7 @@ export class McpServers {
   readonly #listings = new Set<Promise<unknown>>();
 
   constructor(options: McpServersOptions) {
-    this.#options = { waitMs: 10_000, retryMs: 60_000, idleMs: 15 * 60_000, ...options };
+    this.#options = { waitMs: 10_000, retryMs: 60_000, idleMs: 15 * 60_000, relistMs: 10_000, ...options };
     const { clock, logger } = options;
     this.#guard = new ProcessGuard(options);
     this.#pool = new SessionPool({
@@ -229,8 +236,16 @@ export class McpServers {
       if (known === undefined) this.#discover(server);
       else if (known.state === 'failed' && now - known.failedAt >= this.#options.retryMs)
         this.#again(known, Math.min(this.#options.waitMs, RETRY_WAIT_MS));
+      else this.#listChanged(known);
     }
     this.#publish();
+  }
+
+  /** A server that says so again and again is heard now and then. */
+  #listChanged(known: Known): void {
+    const pause = known.listedAt + this.#options.relistMs - this.#options.clock.monotonic();
+    if (!known.stale || known.state !== 'ready' || pause > 0 || this.#stop.signal.aborted) return;
+    if (this.#known.get(known.server.name) === known) this.#again(known, Math.min(this.#options.waitMs, RETRY_WAIT_MS));
   }
 
   #tellProblems(problems: readonly ServerProblem[]): void {
@@ -260,6 +275,8 @@ export class McpServers {
       done: Promise.resolve(),
       failedAt: 0,
       awaitedUntil: 0,
+      listedAt: 0,
+      stale: false,
     };
     this.#known.set(server.name, known);
     this.#again(known, this.#options.waitMs);
@@ -268,7 +285,9 @@ export class McpServers {
   /** @param waitMs how long runs wait for it, all together: one that hangs delays the first ones, and not each in turn */
   #again(known: Known, waitMs: number): void {
     known.state = 'connecting';
-    known.awaitedUntil = this.#options.clock.monotonic() + waitMs;
+    known.listedAt = this.#options.clock.monotonic();
+    known.awaitedUntil = known.listedAt + waitMs;
+    known.stale = false;
     const listing = this.#list(known);
     this.#listings.add(listing);
     known.done = listing
@@ -284,9 +303,19 @@ export class McpServers {
           this.#publish();
         },
         (error: unknown) => {
+          const reason = ReindeerError.is(error) ? error.message : 'it does not speak MCP';
+          if (known.tools.length > 0) {
+            // It works, and only could not say what has changed.
+            known.state = 'ready';
+            known.stale = true;
+            this.#options.logger.warn('An MCP server could not list its changed tools; those that it had stay', {
+              server: known.server.name,
+              reason,
+            });
+            return;
+          }
           known.state = 'failed';
-          known.tools = [];
-          known.reason = ReindeerError.is(error) ? error.message : 'it does not speak MCP';
+          known.reason = reason;
           known.failedAt = this.#options.clock.monotonic();
           if (!known.stop.signal.aborted && !this.#stop.signal.aborted)
             this.#options.logger.warn('An MCP server does not work; runs go on without it', {
@@ -304,7 +333,9 @@ export class McpServers {
     const { server } = known;
     const bound = server.initTimeoutMs === null ? [] : [AbortSignal.timeout(server.initTimeoutMs)];
     const signal = AbortSignal.any([known.stop.signal, this.#stop.signal, ...bound]);
-    const session = await this.#connect(known, await this.#options.folder(null), signal).catch((error: unknown) => {
+    // What it says of its tools here is what is about to be asked.
+    const connecting = this.#connect(known, await this.#options.folder(null), signal, () => {});
+    const session = await connecting.catch((error: unknown) => {
       if (bound[0]?.aborted === true)
         throw new ReindeerError(
           'tool_failed',
@@ -339,7 +370,7 @@ export class McpServers {
     }
   }
 
-  async #connect(known: Known, cwd: string, signal: AbortSignal): Promise<McpSession> {
+  async #connect(known: Known, cwd: string, signal: AbortSignal, onToolsChanged: () => void): Promise<McpSession> {
     const environment: Record<string, string> = {};
     for (const name of INHERITED) {
       const value = this.#options.environment[name];
@@ -356,6 +387,7 @@ export class McpServers {
       guard: this.#guard,
       token: known.token,
       signal,
+      onToolsChanged,
     });
   }
 
@@ -369,6 +401,10 @@ export class McpServers {
       known,
       await this.#options.folder({ userId, threadId }),
       AbortSignal.any([signal, ...bound]),
+      () => {
+        known.stale = true;
+        this.#listChanged(known);
+      },
     );
   }
 
@@ -382,8 +418,10 @@ export class McpServers {
     const scope = scopeName(attempt.run);
     // It works in the folder of the conversation: what lay there before is noted first, as before a command.
     if (server.transport.type === 'stdio') await attempt.touchFiles?.();
-    const once = (): ReturnType<McpSession['callTool']> =>
-      this.#pool.use(
+    const once = async (): ReturnType<McpSession['callTool']> => {
+      // What is left of a run that is over opens nothing: its conversation may be gone, and a session would make the folder again.
+      if (attempt.signal.aborted) throw new ReindeerError('aborted', 'The call was cut short.');
+      return await this.#pool.use(
         server.name,
         scope,
         async (session) => {
@@ -397,6 +435,7 @@ export class McpServers {
         },
         signal,
       );
+    };
     const first = await once();
     if (first !== null) return first;
     await this.#pool.closePair(server.name, scope);

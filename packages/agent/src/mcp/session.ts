@@ -2,7 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import type { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
-import { type CallToolResult, CallToolResultSchema } from '@modelcontextprotocol/sdk/types.js';
+import {
+  type CallToolResult,
+  CallToolResultSchema,
+  ToolListChangedNotificationSchema,
+} from '@modelcontextprotocol/sdk/types.js';
 import type { jsonSchemaValidator } from '@modelcontextprotocol/sdk/validation';
 import { ReindeerError } from '@reindeer/protocol';
 import type { ProcessGuard } from '@reindeer/sandbox';
@@ -26,6 +30,8 @@ export interface OpenOptions {
   /** Shared by all sessions of the server; null without OAuth. */
   readonly token: OAuthToken | null;
   readonly signal: AbortSignal;
+  /** The server says that it offers other tools now. */
+  readonly onToolsChanged: () => void;
 }
 
 /** A connection with a server that has greeted it. */
@@ -67,6 +73,7 @@ export async function openSession(options: OpenOptions): Promise<McpSession> {
     { name: 'reindeer', version: '0.1.0' },
     { jsonSchemaValidator: UNCHECKED as unknown as jsonSchemaValidator },
   );
+  client.setNotificationHandler(ToolListChangedNotificationSchema, () => options.onToolsChanged());
   let ended = false;
   client.onclose = () => {
     ended = true;

@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Authorization } from '@reindeer/agent';
 import { ReindeerError } from '@reindeer/protocol';
-import { safeUserId } from '@reindeer/sandbox';
+import { foreignUserId } from '@reindeer/sandbox';
 import type { MiddlewareHandler } from 'hono';
 import type { Environment, RequestContext, RouteDefinition } from './route.ts';
 
@@ -59,7 +59,7 @@ function ownerId(given: string): string {
   const id = given.trim();
   if (id === '' || id.length > MAX_OWNER || [...id].some((character) => character < ' ' || character === '\u007f'))
     throw new ReindeerError('bad_request', `The owner's id must have 1 to ${MAX_OWNER} visible characters.`);
-  return safeUserId(id);
+  return foreignUserId(id);
 }
 
 function headerOf(c: RequestContext, names: readonly string[]): string | null {
