@@ -214,6 +214,7 @@ const KEY_VARIABLES: readonly string[] = [
 const MODEL_KEYS: readonly string[] = [
   'OPENAI_API_KEY',
   'ANTHROPIC_API_KEY',
+  'CLAUDE_CODE_OAUTH_TOKEN',
   'GEMINI_API_KEY',
   'GOOGLE_API_KEY',
   'DEEPSEEK_API_KEY',

@@ -55,8 +55,8 @@ function mergeImages(left: unknown, right: unknown): unknown {
   for (const [path, image] of Object.entries(right)) {
     if (!isObject(image)) continue;
     // Pixels never rest in state.
-    const { mime_type, size, actual_path } = image;
-    merged[path] = { mime_type, size, actual_path };
+    const { mime_type, size, actual_path, modified_at } = image;
+    merged[path] = { mime_type, size, actual_path, ...(modified_at === undefined ? {} : { modified_at }) };
   }
   return merged;
 }

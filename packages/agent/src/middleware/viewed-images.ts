@@ -61,7 +61,10 @@ async function pictures(state: State, paths: readonly string[], scope: AttemptSc
     const image = known[path];
     if (image === undefined || total + image.size > MAX_TOTAL) continue;
     try {
-      const bytes = await (await scope.sandbox()).files.read(path, { maxBytes: MAX_IMAGE });
+      const { files } = await scope.sandbox();
+      const changed = image.modified_at !== undefined && (await files.stat(path))?.modifiedAt !== image.modified_at;
+      if (changed) continue;
+      const bytes = await files.read(path, { maxBytes: MAX_IMAGE });
       if (bytes.length !== image.size || imageType(bytes) !== image.mime_type) continue;
       total += bytes.length;
       const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64');

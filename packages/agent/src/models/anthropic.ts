@@ -41,6 +41,7 @@ export function createAnthropic(options: ModelOptions): BaseChatModel {
   const maxTokens = typeof settings.max_tokens === 'number' ? settings.max_tokens : DEFAULT_MAX_TOKENS;
   const thinking = boundedThinking(settings.thinking, maxTokens);
   const effort = typeof settings.reasoning_effort === 'string' ? EFFORTS[settings.reasoning_effort] : undefined;
+  const { headers, ...credentials } = credentialsOf(options.apiKey);
   const rest = Object.fromEntries(Object.entries(settings).filter(([key]) => !CLIENT_KEYS.has(key)));
   const fields: Record<string, unknown> = {
     model: options.model,
@@ -57,11 +58,24 @@ export function createAnthropic(options: ModelOptions): BaseChatModel {
     ...(effort === undefined ? {} : { outputConfig: { effort } }),
     ...(Object.keys(rest).length === 0 ? {} : { invocationKwargs: rest }),
     clientOptions: {
+      ...credentials,
       ...(typeof settings.timeout === 'number' ? { timeout: settings.timeout * 1_000 } : {}),
-      ...(settings.default_headers === undefined ? {} : { defaultHeaders: settings.default_headers }),
+      defaultHeaders: { ...headers, ...(settings.default_headers as object | undefined) },
     },
   };
   return new Anthropic(fields as never, settings.prompt_caching !== false);
+}
+
+/** How tokens of a login begin. */
+const LOGIN_TOKEN = /^sk-ant-oat/;
+
+/**
+ * A key, or a token of a login, which goes as a bearer with the header that allows it (MOD-5b). The client is told of both: by itself it would take a
+ * token out of the environment and send it to whatever address an entry names.
+ */
+function credentialsOf(key: string | null): { readonly authToken: string | null; readonly headers: object } {
+  if (key === null || !LOGIN_TOKEN.test(key)) return { authToken: null, headers: {} };
+  return { authToken: key, headers: { 'x-api-key': null, 'anthropic-beta': 'oauth-2025-04-20' } };
 }
 
 const isThinking = (thinking: unknown): boolean => (thinking as { type?: string } | undefined)?.type === 'enabled';

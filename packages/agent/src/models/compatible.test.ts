@@ -1,10 +1,10 @@
-import { createServer, type Server } from 'node:http';
+import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { AIMessage, HumanMessage } from '@langchain/core/messages';
 import { MemorySaver } from '@langchain/langgraph';
 import { NO_LOG } from '@reindeer/protocol';
 import { verifies } from '@reindeer/testkit';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createLeadAgent } from '../lead/lead-agent.ts';
 import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
@@ -19,6 +19,7 @@ type Body = Record<string, unknown> & { messages: Record<string, unknown>[] };
 interface Seen {
   readonly path: string;
   readonly key: string;
+  readonly headers: IncomingHttpHeaders;
   readonly body: Body;
 }
 
@@ -45,6 +46,7 @@ async function serve(answers: readonly (readonly (Chunk | 'silence')[])[]) {
       seen.push({
         path: request.url ?? '',
         key: request.headers.authorization ?? String(request.headers['x-api-key'] ?? ''),
+        headers: request.headers,
         body: JSON.parse(body) as Body,
       });
       reply.on('close', () => left.resolve());
@@ -326,3 +328,27 @@ test('each interface gets the effort where it looks for it', verifies('MOD-3'), 
   ]);
   expect(seen.slice(1).some(({ body }) => 'reasoning_effort' in body)).toBe(false);
 });
+
+test(
+  'a token of a login goes to Anthropic as a bearer, and one that lies in the environment to no other address',
+  verifies('MOD-5b'),
+  async () => {
+    const { url, seen } = await serve([[], [], []]);
+    vi.stubEnv('ANTHROPIC_AUTH_TOKEN', 'token-of-another-server');
+    try {
+      await ask({ use: 'anthropic', api_key: 'sk-ant-oat01-token' }, url).catch(() => {});
+      await ask({ use: 'anthropic', api_key: 'sk-ant-api03-key' }, url).catch(() => {});
+    } finally {
+      vi.unstubAllEnvs();
+    }
+    const sent = seen.map(({ headers }) => [
+      headers.authorization,
+      headers['x-api-key'],
+      String(headers['anthropic-beta'] ?? '').includes('oauth-2025-04-20'),
+    ]);
+    expect(sent).toEqual([
+      ['Bearer sk-ant-oat01-token', undefined, true],
+      [undefined, 'sk-ant-api03-key', false],
+    ]);
+  },
+);

@@ -86,7 +86,7 @@ const OLLAMA: Adapter = {
     OLLAMA_SERVER.create({ ...options, baseUrl: `${options.baseUrl?.replace(/\/+$|\/v1\/*$/g, '') ?? ''}/v1` }),
 };
 const ANTHROPIC: Adapter = {
-  keyVariables: ['ANTHROPIC_API_KEY'],
+  keyVariables: ['ANTHROPIC_API_KEY', 'CLAUDE_CODE_OAUTH_TOKEN'],
   urlVariables: ['ANTHROPIC_BASE_URL'],
   url: null,
   create: async (options) => (await import('./anthropic.ts')).createAnthropic(options),

@@ -30,6 +30,8 @@ export class MemorySandboxes implements SandboxProvider {
   readonly released: string[] = [];
   readonly commands: ExecRequest[] = [];
   readonly listings: { readonly depth: number; readonly ignore?: readonly string[] }[] = [];
+  /** When a file was changed last; 0 where nothing is said. */
+  readonly times = new Map<string, number>();
   readonly #kinds = new Map<string, FileInfo['kind']>();
   readonly #options: MemorySandboxOptions;
   readonly #held = new Map<string, Sandbox>();
@@ -91,13 +93,13 @@ export class MemorySandboxes implements SandboxProvider {
   async shutdown(): Promise<void> {}
 
   files(): SandboxFiles {
-    const { contents, listings } = this;
+    const { contents, listings, times } = this;
     const kinds = this.#kinds;
     const info = (path: string): FileInfo => ({
       path,
       kind: kinds.get(path) ?? 'file',
       size: contents.get(path)?.length ?? 0,
-      modifiedAt: 0,
+      modifiedAt: times.get(path) ?? 0,
     });
     const below = (path: string): string[] => [...contents.keys()].filter((key) => key.startsWith(`${path}/`)).sort();
     const unused = (): never => {

@@ -51,7 +51,7 @@ describe('pictures in requests', () => {
   async function play(
     turns: readonly Turn[],
     vision = true,
-    before: (files: SandboxFiles, request: number) => Promise<void> = async () => {},
+    before: (files: SandboxFiles, request: number, times: Map<string, number>) => Promise<void> = async () => {},
   ) {
     const sandboxes = new MemorySandboxes();
     const files = sandboxes.files();
@@ -59,7 +59,7 @@ describe('pictures in requests', () => {
     const first = defineMiddleware({
       name: 'first',
       async wrapModelCall(request, handler) {
-        await before(files, requests);
+        await before(files, requests, sandboxes.times);
         requests += 1;
         return handler(request);
       },
@@ -112,6 +112,11 @@ describe('pictures in requests', () => {
     const longer = Buffer.concat([PNG, Buffer.from('more')]);
     const another = Buffer.concat([JPEG, Buffer.alloc(PNG.length)]).subarray(0, PNG.length);
     for (const bytes of [longer, another]) expect(imagesIn((await swapped(bytes)).model, 1)).toHaveLength(1);
+    // Of the same size and kind, but written anew.
+    const rewritten = await play([look('a.png', 'b.jpg'), { text: 'x' }], true, async (_files, request, times) => {
+      if (request === 1) times.set(`${W}/a.png`, 5);
+    });
+    expect(imagesIn(rewritten.model, 1)).toHaveLength(1);
   });
 
   test('together they are bounded', verifies('MW-23'), async () => {

@@ -15,6 +15,8 @@ export interface ViewedImage {
   readonly mime_type: string;
   readonly size: number;
   readonly actual_path: string;
+  /** When the file was changed last, in milliseconds; absent in states of earlier versions. */
+  readonly modified_at?: number;
 }
 
 const TYPES: Readonly<Record<string, string>> = {
@@ -53,12 +55,18 @@ export function viewImageTool(pathStyle: 'virtual' | 'relative'): StructuredTool
           `${image_path} is no picture that can be shown: its name must end in ${Object.keys(TYPES).join(', ')}.`,
         );
       const { files } = await sandbox();
+      const modifiedAt = (await files.stat(path))?.modifiedAt;
       const bytes = await files.read(path, { maxBytes: MAX_IMAGE });
       const found = imageType(bytes);
       if (found === null) return failed(`${image_path} holds no picture, whatever its name says.`);
       if (found !== expected)
         return failed(`${image_path} is called ${expected}, but holds ${found}. Rename it first.`);
-      const image: ViewedImage = { mime_type: found, size: bytes.length, actual_path: path };
+      const image: ViewedImage = {
+        mime_type: found,
+        size: bytes.length,
+        actual_path: path,
+        ...(modifiedAt === undefined ? {} : { modified_at: modifiedAt }),
+      };
       return new Command({
         update: {
           viewed_images: { [path]: image },

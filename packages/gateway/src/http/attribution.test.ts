@@ -1,7 +1,7 @@
 import type { Fact, JsonObject } from '@reindeer/protocol';
 import { verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
-import { attributionOf, delegatedUsage } from './attribution.ts';
+import { attributionOf, delegatedUsage, type Plan, planAfter } from './attribution.ts';
 
 const usage = { input_tokens: 3, output_tokens: 1, total_tokens: 4 };
 const ai = (part: JsonObject): JsonObject => ({ type: 'ai', id: 'm', content: '', usage_metadata: usage, ...part });
@@ -76,4 +76,22 @@ test('sub-agents stand once beside the message that started them, each in its ru
   // Without ids nothing can be matched, and nothing is.
   const nameless = ai({ tool_calls: [{ ...called('task', {}), id: null }] });
   expect(attributionOf(nameless, 'run', delegatedUsage([result('run', '', 5)]))).not.toHaveProperty('subagent_usage');
+});
+
+test('of a plan that replaces another, what it changed', verifies('MW-20'), () => {
+  const writing = (...todos: readonly (readonly [string, string])[]): JsonObject =>
+    ai({
+      tool_calls: [called('write_todos', { todos: todos.map(([content, status]) => ({ content, status })) })],
+    });
+  const first = writing(['a', 'in_progress'], ['b', 'pending'], ['c', 'pending']);
+  const second = writing(['a', 'completed'], ['b', 'in_progress'], ['d', 'pending']);
+  const plan = planAfter(first, new Map());
+  const steps = (message: JsonObject, before: Plan) =>
+    ((attributionOf(message, 'run', new Map(), before)?.steps ?? []) as { kind: string; label: string }[]).map(
+      ({ kind, label }) => `${kind} ${label}`,
+    );
+  expect(steps(first, new Map())).toEqual(['todo_start a', 'todo_add b', 'todo_add c']);
+  expect(steps(second, plan)).toEqual(['todo_complete a', 'todo_start b', 'todo_add d', 'todo_remove c']);
+  expect(steps(second, planAfter(second, plan))).toEqual([]);
+  expect(planAfter(ai({ content: 'x' }), plan)).toBe(plan);
 });

@@ -25,7 +25,12 @@ export function delegatedUsage(facts: readonly Fact[]): Delegated {
  * What a message of the model was for and what it cost (MW-20, version 1): worked out when it is read, so that nothing of it can
  * disagree with the message. The usage of the sub-agents that it started stands beside its own, once each. null = not the model's.
  */
-export function attributionOf(message: JsonObject, runId: string | null, delegated: Delegated): JsonObject | null {
+export function attributionOf(
+  message: JsonObject,
+  runId: string | null,
+  delegated: Delegated,
+  plan: Plan = null,
+): JsonObject | null {
   if (message.type !== 'ai') return null;
   const calls = (Array.isArray(message.tool_calls) ? message.tool_calls : []).filter(isObject);
   const subagents = [...new Set(calls.map(({ id }) => String(id ?? '')))].flatMap((id) => {
@@ -35,7 +40,7 @@ export function attributionOf(message: JsonObject, runId: string | null, delegat
   return {
     version: 1,
     kind: kindOf(message, calls),
-    steps: calls.slice(0, STEPS).flatMap(stepsOf).slice(0, STEPS),
+    steps: stepsOf(calls.slice(0, STEPS), plan),
     usage: (message.usage_metadata as Json | undefined) ?? null,
     ...(subagents.length === 0 ? {} : { subagent_usage: subagents }),
   };
@@ -48,25 +53,59 @@ function kindOf(message: JsonObject, calls: readonly JsonObject[]): string {
   return 'tool_batch';
 }
 
-function stepsOf({ name, args }: JsonObject): JsonObject[] {
-  const given = isObject(args) ? args : {};
-  switch (name) {
-    case 'write_todos':
-      return (Array.isArray(given.todos) ? given.todos : [])
-        .filter(isObject)
-        .map(({ content, status }) => ({ kind: `todo_${todoStep(status)}`, label: textOf(content) }));
-    case 'task':
-      return [{ kind: 'subagent', label: textOf(given.description) }];
-    case 'web_search':
-    case 'image_search':
-      return [{ kind: 'search', label: textOf(given.query) }];
-    default:
-      return [{ kind: 'tool', label: textOf(name) }];
-  }
+function stepsOf(calls: readonly JsonObject[], plan: Plan): JsonObject[] {
+  let before = plan;
+  const steps = calls.flatMap(({ name, args }): JsonObject[] => {
+    const given = isObject(args) ? args : {};
+    switch (name) {
+      case 'write_todos': {
+        const after = itemsOf(given);
+        const changes = todoSteps(before, after);
+        before = after;
+        return changes;
+      }
+      case 'task':
+        return [{ kind: 'subagent', label: textOf(given.description) }];
+      case 'web_search':
+      case 'image_search':
+        return [{ kind: 'search', label: textOf(given.query) }];
+      default:
+        return [{ kind: 'tool', label: textOf(name) }];
+    }
+  });
+  return steps.slice(0, STEPS);
 }
 
-const todoStep = (status: Json | undefined): string =>
-  status === 'completed' ? 'complete' : status === 'in_progress' ? 'start' : 'add';
+/** What the list that replaces another changed. Without the one before, every item counts as its state says. */
+function todoSteps(before: Plan, after: NonNullable<Plan>): JsonObject[] {
+  const step = (kind: string, label: string): JsonObject => ({ kind: `todo_${kind}`, label: label.slice(0, 200) });
+  const gone = [...(before ?? new Map<string, string>()).keys()].filter((content) => !after.has(content));
+  return [
+    ...[...after]
+      .filter(([content, status]) => before?.get(content) !== status)
+      .map(([content, status]) => step(TODO_STEPS[status] ?? 'add', content)),
+    ...gone.map((content) => step('remove', content)),
+  ];
+}
+
+const TODO_STEPS: Readonly<Record<string, string>> = { completed: 'complete', in_progress: 'start' };
+
+/** The items of the plan with their state; null = not known. */
+export type Plan = ReadonlyMap<string, string> | null;
+
+const itemsOf = (args: JsonObject): NonNullable<Plan> =>
+  new Map(
+    (Array.isArray(args.todos) ? args.todos : [])
+      .filter(isObject)
+      .map(({ content, status }) => [typeof content === 'string' ? content : '', textOf(status)]),
+  );
+
+/** The plan behind a message, where it writes one. */
+export function planAfter(message: JsonObject, plan: Plan): Plan {
+  const calls = message.type === 'ai' && Array.isArray(message.tool_calls) ? message.tool_calls : [];
+  const last = calls.filter(isObject).findLast(({ name }) => name === 'write_todos');
+  return last === undefined ? plan : itemsOf(isObject(last.args) ? last.args : {});
+}
 
 const textOf = (value: Json | undefined): string => (typeof value === 'string' ? value.slice(0, 200) : '');
 

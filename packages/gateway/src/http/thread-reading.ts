@@ -1,6 +1,6 @@
 import type { Fact, Feedback, JsonObject, ModelShare, Run } from '@reindeer/protocol';
 import type { Price, Prices } from '../prices.ts';
-import { attributionOf, delegatedUsage } from './attribution.ts';
+import { attributionOf, delegatedUsage, type Plan, planAfter } from './attribution.ts';
 import { notFound } from './errors.ts';
 import type { HttpParts } from './parts.ts';
 import { messageView } from './views.ts';
@@ -98,11 +98,15 @@ export async function messagePage(
     const views: { readonly seq: number; readonly view: JsonObject }[] = [];
     // Results stand behind the message that asked for them: in this part of the log, or in the newer one that was read before.
     for (const [key, usage] of delegatedUsage(page.facts)) delegated.set(key, usage);
+    // Before the first message there was no plan; before an older part of the log nobody knows here.
+    let plan: Plan = page.hasMore ? null : new Map();
     for (const fact of page.facts) {
       if ((fact.runId !== null && hidden.has(fact.runId)) || isReplaced(fact.seq)) continue;
       const view = withFeedback(fact, mine.get(fact.runId ?? ''));
       if (view === null) continue;
-      const attribution = attributionOf(view.content as JsonObject, fact.runId, delegated);
+      const message = view.content as JsonObject;
+      const attribution = attributionOf(message, fact.runId, delegated, plan);
+      plan = planAfter(message, plan);
       const metadata = attribution === null ? view.metadata : { token_usage_attribution: attribution };
       const inherited = !(await isOwn(fact.runId));
       views.push({ seq: fact.seq, view: { ...view, inherited, ...(metadata === undefined ? {} : { metadata }) } });
