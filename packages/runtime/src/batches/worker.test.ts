@@ -153,6 +153,26 @@ describe('an attempt', () => {
   });
 
   test(
+    'a start that cannot be stored for good begins nothing, and tells what was prepared',
+    verifies('BT-21'),
+    async () => {
+      const s = new BatchScene();
+      await s.create();
+      const store = gated(s.stores.batches, ['start']);
+      const { worker, executor } = s.worker({ store: store.target });
+      store.break(new ReindeerError('internal', 'Broken.'), 'start');
+      await worker.start();
+      await s.clock.advance(10);
+      const { work, begun } = executor.child(0);
+      expect(work.signal.aborted).toBe(true);
+      expect(await Promise.race([begun.promise.then(() => 'begun'), flush().then(() => 'never')])).toBe('never');
+      // Its right stands until the end is written: then others may try.
+      expect(await s.item()).toMatchObject({ status: 'queued', attempt: 1, error: 'Broken.' });
+      await Promise.all([worker.stop({ drainMs: 0, hardMs: 0 }), s.clock.advance(1_000)]);
+    },
+  );
+
+  test(
     'a check is advice: the lease is renewed while it runs, and whatever it says the item has succeeded',
     verifies('BT-28'),
     async () => {

@@ -193,6 +193,23 @@ export function batchStoreContract(name: string, open: () => Promise<OpenedStore
       expect(await a.start({ lease: again.lease, now })).toBe(true);
     });
 
+    test('another owner is no holder, whatever epoch it names', verifies('BT-08'), async () => {
+      await create();
+      const { lease } = await claimOne(a);
+      const foreign = { ...lease, owner: 'peer' };
+      const refused = async () => {
+        expect(await b.start({ lease: foreign, now: at(1) })).toBe(false);
+        expect(await b.finish({ lease: foreign, ...succeeded() })).toBeNull();
+        expect(await b.release({ lease: foreign, error: '', notBefore: 0, now: at(1) })).toBe(false);
+        const answers = await b.renew({ leases: [foreign], leaseMs: BATCH_LEASE, now: at(1) });
+        expect(answers.get(firstItem)).toEqual({ valid: false, cancelRequested: false, busy: false });
+      };
+      await refused();
+      expect(await a.start({ lease, now: at(1) })).toBe(true);
+      await refused();
+      expect(await a.finish({ lease, ...succeeded() })).toBe('succeeded');
+    });
+
     test('a cancel beats a success that comes later', verifies('BT-09'), async () => {
       await create({ count: 2, maxRunning: 2 });
       const { items } = await a.claim(claim({ limit: 2 }));
