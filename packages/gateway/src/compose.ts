@@ -508,6 +508,7 @@ function openDatabase({ settings, surroundings, resources }: ComposeOptions): Pr
       // Instances on one database share the folder for files (D12).
       folder: settings.home,
       surroundings,
+      clocksDifferMs: settings.runs.graceMs,
       ...(instanceId === null ? {} : { instanceId }),
       ...(redisUrl === null ? {} : { redisUrl }),
     });

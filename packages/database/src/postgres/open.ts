@@ -21,6 +21,7 @@ import {
 import { userMemoryStore } from '../user-memory/store.ts';
 import { admissionsOf } from './admissions.ts';
 import { PostgresClient } from './client.ts';
+import { compareClocks } from './clock.ts';
 import { type ConnectionOptions, connectionConfig } from './config.ts';
 import { loadDriver } from './driver.ts';
 import { toReindeerError } from './errors.ts';
@@ -44,6 +45,8 @@ export interface PostgresOptions extends ConnectionOptions {
   readonly connections?: number;
   /** See `ClientOptions`. */
   readonly maxQueued?: number;
+  /** How far this machine's clock may be from the database's, in milliseconds. Default: they are not compared. */
+  readonly clocksDifferMs?: number;
   /** Tell hints and tokens between instances through this Redis; all instances alike. Default: through the database. */
   readonly redisUrl?: string;
 }
@@ -69,7 +72,7 @@ const TAKE_MS = 5_000;
  * a time), settles the epoch, compares the folder.
  *
  * @returns the stores. `close` waits for what was called before, then ends the connections.
- * @throws ReindeerError `configuration` (driver, URL, login, folder, instance id), `data_too_new`, `store_unavailable`
+ * @throws ReindeerError `configuration` (driver, URL, login, folder, instance id, clock), `data_too_new`, `store_unavailable`
  */
 export async function openPostgres(options: PostgresOptions): Promise<PostgresStores> {
   const { surroundings } = options;
@@ -120,6 +123,8 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   let joined: Identity & { readonly databaseId: string };
   try {
     const connection = await hints.connect();
+    if (options.clocksDifferMs !== undefined)
+      await compareClocks(connection, surroundings.clock, options.clocksDifferMs);
     const instanceId = await takeInstance(hints, options);
     joined = await startAlone(connection, async () => {
       await applyMigrations(connection);

@@ -93,6 +93,24 @@ describe('the start of several instances on Postgres', () => {
       }
     });
 
+  test('a machine whose clock is a minute off does not join the others', async () => {
+    const url = await database();
+    const at = (offset: number) => {
+      const surroundings = testSurroundings({ seed: 77 });
+      const clock = Object.assign(Object.create(surroundings.clock), { now: () => Date.now() + offset });
+      return { surroundings: { ...surroundings, clock }, clocksDifferMs: 3_000 };
+    };
+    for (const [offset, where] of [
+      [60_000, 'ahead of'],
+      [-60_000, 'behind'],
+    ] as const) {
+      const refused = await openOne(url, at(offset)).catch((error: unknown) => error);
+      expect(refused).toMatchObject({ code: 'configuration' });
+      expect(String(refused)).toMatch(new RegExp(`(59|60)\\.\\d s ${where} the database's.*grace_seconds`));
+    }
+    expect((await openOne(url, at(2_000))).identity.instanceId).toBe('instance-1');
+  });
+
   test(
     'a starting one that stops in the middle holds up nobody once it is killed',
     verifies('PD-02', 'PD-06'),
