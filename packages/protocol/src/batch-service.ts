@@ -79,6 +79,8 @@ export interface SubmitBatch {
   readonly maxRunning?: number;
   readonly maxAttempts?: number;
   readonly notify: boolean;
+  /** Called when nothing is wrong with the input, before anything is stored: for a thread that only a good batch needs. */
+  readonly makeThread?: () => Promise<unknown>;
 }
 
 export interface BatchProgress {

@@ -45,8 +45,6 @@ export class BatchesHere implements Batches {
         'bad_request',
         `There is no model "${input.model}".${didYouMean(input.model, names)} Configured: ${names.join(', ')}.`,
       );
-    if (input.createThread)
-      await threads.create({ threadId, userId, metadata: { source: 'command-line' }, ifExists: 'do_nothing' });
     const answer = await batches.submit({
       userId,
       threadId,
@@ -62,6 +60,12 @@ export class BatchesHere implements Batches {
         ...(input.schema === null ? {} : { result_schema: input.schema }),
       },
       notify: false,
+      ...(input.createThread
+        ? {
+            makeThread: () =>
+              threads.create({ threadId, userId, metadata: { source: 'command-line' }, ifExists: 'do_nothing' }),
+          }
+        : {}),
       ...(input.maxRunning === undefined ? {} : { maxRunning: input.maxRunning }),
       ...(input.maxAttempts === undefined ? {} : { maxAttempts: input.maxAttempts }),
     });

@@ -57,10 +57,14 @@ async function world(works: boolean) {
   return { batches, stores, fixture };
 }
 
+const madeThreads: (string | null)[] = [];
 const fixtureThreads = {
   get: async ({ threadId, userId }: { threadId: string; userId: string }) =>
     threadId === 'thread-1' && userId === 'default' ? { threadId } : null,
-  create: async () => ({ outcome: 'exists', thread: {} }),
+  create: async ({ threadId }: { threadId: string | null }) => {
+    madeThreads.push(threadId);
+    return { outcome: 'exists', thread: {} };
+  },
 } as never;
 
 let batches: LocalBatchService;
@@ -68,7 +72,10 @@ let fixture: Fixture;
 const open = async (works: boolean) => {
   ({ batches, fixture } = await world(works));
 };
-beforeEach(() => open(true));
+beforeEach(() => {
+  madeThreads.length = 0;
+  return open(true);
+});
 afterEach(async () => {
   await batches.stop({ drainMs: 0, hardMs: 1_000 });
   await fixture.close();
@@ -151,10 +158,14 @@ describe('the routes of batches', () => {
       [{ title: 'T', items: items(1), result_schema: { pattern: 'x' } }, /pattern.* cannot be used/],
       [{ title: 'T', item: [] }, /Unknown field .*item/],
     ] as const) {
-      const answer = await ask('POST', PATH, body);
+      const answer = await ask('POST', PATH, { ...body, if_not_exists: 'create' });
       expect([answer.status, answer.text]).toEqual([422, expect.stringMatching(text)]);
     }
-    expect((await ask('GET', PATH)).json).toEqual([]);
+    // Not even the thread.
+    expect(madeThreads).toEqual([]);
+    expect((await ask('POST', PATH, { title: 'T', items: items(1), if_not_exists: 'create' })).status).toBe(201);
+    expect(madeThreads).toEqual(['thread-1']);
+    expect((await ask('GET', PATH)).json).toHaveLength(1);
   });
 
   test('pause, resume, cancel and retry', verifies('BT-12', 'BT-14'), async () => {

@@ -106,8 +106,6 @@ export function batchRoutes(api: Api, parts: BatchRouteParts): void {
           `model_name: there is no model "${model.slice(0, 80)}".${didYouMean(model, parts.models)} Configured: ${parts.models.join(', ')}.`,
         );
       if (body.result_schema != null) checkSchema(body.result_schema);
-      if (body.if_not_exists === 'create')
-        await parts.threads.create({ threadId, userId, metadata: {}, ifExists: 'do_nothing' });
       const answer = await batches.submit({
         userId,
         threadId,
@@ -126,6 +124,9 @@ export function batchRoutes(api: Api, parts: BatchRouteParts): void {
           ...(body.result_schema == null ? {} : { result_schema: body.result_schema as JsonObject }),
         },
         notify: body.notify,
+        ...(body.if_not_exists === 'create'
+          ? { makeThread: () => parts.threads.create({ threadId, userId, metadata: {}, ifExists: 'do_nothing' }) }
+          : {}),
         ...(body.max_running === undefined ? {} : { maxRunning: body.max_running }),
         ...(body.max_live === undefined ? {} : { maxLive: body.max_live }),
         ...(body.max_attempts === undefined ? {} : { maxAttempts: body.max_attempts }),

@@ -142,6 +142,7 @@ export class LocalBatchService implements BatchService {
     const { clock, random } = this.#surroundings;
     const limits = this.#limits(input);
     this.#check(input);
+    await input.makeThread?.();
     const answer = await this.#store.create({
       batchId: newId(random),
       userId: input.userId,
