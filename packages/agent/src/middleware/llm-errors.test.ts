@@ -124,6 +124,10 @@ describe('retries', () => {
       [failure({ status: 401 }), /does not accept the configured key/],
       [failure({ code: 'insufficient_quota' }), /quota or credit/],
       [failure({ status: 400 }, 'unknown field'), /refused the request: unknown field/],
+      [
+        failure({ status: 404 }, 'no model x\n\nTroubleshooting URL: https://example.com/x\n'),
+        /^The model provider refused the request: no model x \(Is there a model [^ ]+ at its base_url\?\)$/,
+      ],
     ] as const) {
       const { sleeps, messages, attempt } = await play([{ error }]);
       expect(sleeps).toEqual([]);
@@ -136,6 +140,15 @@ describe('retries', () => {
       });
       expect(attempt.failures).toEqual([messages.at(-1)?.text]);
     }
+  });
+
+  test('a provider that cannot be reached is told from a busy one, with the key to look at', async () => {
+    const refused = failure(
+      { cause: Object.assign(new Error('connect'), { code: 'ECONNREFUSED' }) },
+      'Connection error.',
+    );
+    const { messages } = await play([{ error: refused }, { error: refused }, { error: refused }]);
+    expect(messages.at(-1)?.text).toMatch(/could not be reached \(ECONNREFUSED\)\. Check base_url/);
   });
 
   test('pieces of a try that failed do not share an id with the answer', async () => {

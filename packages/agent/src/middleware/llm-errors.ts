@@ -62,14 +62,15 @@ export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Sur
     async wrapModelCall(request, handler) {
       const { attempt: run } = scopeOf(request.runtime);
       const signal = request.runtime.signal;
-      const circuit = circuitOf(modelName(request.model));
+      const name = modelName(request.model);
+      const circuit = circuitOf(name);
       let wait = 0;
       for (let attempt = 1; ; attempt++) {
         const pass = circuit.enter();
         if (pass === null) {
           const open = openCircuit(circuit.remainingMs());
-          run.fail(textFor(open));
-          return fallback(open, new ReindeerError('over_capacity', 'The circuit is open.'));
+          run.fail(textFor(open, name));
+          return fallback(open, name, new ReindeerError('over_capacity', 'The circuit is open.'));
         }
         let end: CallEnd = 'neutral';
         try {
@@ -87,8 +88,8 @@ export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Sur
           const last = !failure.retryable || attempt >= most || wait > settings.retryAfterLimitMs;
           logger.warn('A model call failed', { kind: failure.kind, attempt, final: last });
           if (last) {
-            run.fail(textFor(failure));
-            return fallback(failure, error);
+            run.fail(textFor(failure, name));
+            return fallback(failure, name, error);
           }
           run.emit({
             type: 'llm_retry',
@@ -115,6 +116,8 @@ const openCircuit = (remainingMs: number): Failure => ({
   kind: 'circuit_open',
   retryable: false,
   retryAfterMs: remainingMs,
+  status: null,
+  unreachable: null,
   detail: `no call for ${Math.ceil(remainingMs / 1_000)} s`,
 });
 
@@ -140,9 +143,9 @@ function nextWait(failure: Failure, before: number, settings: LlmCallSettings, c
   return Math.round(Math.min(cap, base + chance * (spread - base)));
 }
 
-function fallback(failure: Failure, error: unknown): AIMessage {
+function fallback(failure: Failure, model: string, error: unknown): AIMessage {
   return new AIMessage({
-    content: textFor(failure),
+    content: textFor(failure, model),
     additional_kwargs: {
       [ERROR_FALLBACK]: true,
       error_type: error instanceof Error ? error.name : typeof error,
@@ -152,12 +155,13 @@ function fallback(failure: Failure, error: unknown): AIMessage {
   });
 }
 
-function textFor(failure: Failure): string {
+/** @param model as the provider knows it: with several models in the configuration it tells which entry is meant */
+function textFor(failure: Failure, model: string): string {
   switch (failure.kind) {
     case 'quota':
       return 'The model provider refuses the call because the quota or credit of this account is used up. Check the billing of the provider, or choose another model.';
     case 'auth':
-      return 'The model provider does not accept the configured key. Check the key and its rights in the configuration, then try again.';
+      return `The model provider does not accept the configured key for the model ${model}. Check api_key of that model in config.yaml (or the environment variable with the key) and the rights of the key, then try again.`;
     case 'burst':
       return 'The model provider is limiting how fast calls may grow. Wait a minute, then try again.';
     case 'stream_timeout':
@@ -168,10 +172,12 @@ function textFor(failure: Failure): string {
       return 'This conversation has become too long for the model. Start a new conversation, or choose a model with a larger context.';
     case 'transient':
     case 'busy':
+      if (failure.unreachable !== null)
+        return `The model provider of ${model} could not be reached (${failure.unreachable}). Check base_url of that model and the network, then try again.`;
       return failure.retryAfterMs !== null && failure.retryAfterMs > 60_000
         ? `The model provider asks to wait ${Math.ceil(failure.retryAfterMs / 60_000)} minutes. Try again then, or choose another model.`
         : 'The model provider could not be reached or is too busy, also after several tries. Try again in a moment.';
     case 'other':
-      return `The model provider refused the request${failure.detail === '' ? '' : `: ${failure.detail}`}`;
+      return `The model provider refused the request${failure.detail === '' ? '' : `: ${failure.detail}`}${failure.status === 404 ? ` (Is there a model ${model} at its base_url?)` : ''}`;
   }
 }

@@ -19,6 +19,10 @@ export interface Failure {
   readonly retryable: boolean;
   /** Milliseconds that the provider asked to wait; null = it did not say. */
   readonly retryAfterMs: number | null;
+  /** The HTTP status; null = there was no answer. */
+  readonly status: number | null;
+  /** Code of the fault that kept the call from an answer, such as ECONNREFUSED; null = none is known. */
+  readonly unreachable: string | null;
   /** At most 500 characters for logs and details; no keys, no host paths. */
   readonly detail: string;
 }
@@ -28,6 +32,8 @@ const TRANSIENT_NAME =
   /^(APIConnectionError|APIConnectionTimeoutError|TimeoutError|ConnectTimeoutError|SocketError|RemoteProtocolError|ReadError|InternalServerError)$/;
 const TRANSIENT_CODE =
   /^(ECONN\w+|ETIMEDOUT|EAI_AGAIN|EPIPE|ENETUNREACH|EHOSTUNREACH|ERR_STREAM_PREMATURE_CLOSE|UND_ERR_\w+)$/;
+const UNREACHABLE =
+  /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|UND_ERR_CONNECT_TIMEOUT|CERT_\w+|DEPTH_ZERO_\w+|SELF_SIGNED_\w+|UNABLE_TO_\w+|ERR_TLS_\w+|ERR_SSL_\w+|EPROTO)$/;
 const TRANSIENT_TEXT =
   /fetch failed|socket hang up|premature close|network error|connection (error|reset|refused|closed|lost)|terminated|other side closed|ended (early|its answer without)|timed? ?out|list index out of range|no generations/i;
 const QUOTA =
@@ -53,6 +59,11 @@ export function readFailure(error: unknown, now: number): Failure {
     kind,
     retryable,
     retryAfterMs: first(chain, (item) => retryAfterOf(item, now)),
+    status,
+    unreachable:
+      status === null
+        ? (chain.map((item) => stringOf(item, 'code')).find((item) => UNREACHABLE.test(item)) ?? null)
+        : null,
     detail: detailOf(text),
   });
   if (status === 402 || QUOTA.test(text)) return make('quota', false);
@@ -120,7 +131,10 @@ function headerOf(item: Item, name: string): string | undefined {
 }
 
 function detailOf(text: string): string {
-  const plain = withoutHostDetails(text)
+  // The client's library adds a link to pages of its own, and says things twice.
+  const said = text.replaceAll(/\n*Troubleshooting URL: \S*\n*/g, '').split(' | ');
+  const once = said.filter((part, index) => !said.some((other, at) => at < index && other.endsWith(part)));
+  const plain = withoutHostDetails(once.join(' | '))
     .replace(/\b(sk|pk|key|Bearer)[-_ ][A-Za-z0-9*_-]{6,}/g, '[secret]')
     .trim();
   return plain.length > MAX_DETAIL ? `${plain.slice(0, MAX_DETAIL - 1)}…` : plain;

@@ -123,7 +123,12 @@ export function parseCommand(words: readonly string[]): Command {
   const spare = (allowed: number) => {
     if (positionals.length > allowed)
       throw bad(
-        `"${positionals[allowed]}" is one word too many for reindeer ${name}. Put quotes around text with spaces.`,
+        `"${positionals[allowed]}" is one word too many for reindeer ${name}. ${
+          // npm keeps options for itself that stand before "--", and passes their values on.
+          /^\d+$/.test(positionals[allowed] ?? '')
+            ? 'For a port behind npm: npm start -- --port 3000.'
+            : 'Put quotes around text with spaces.'
+        }`,
       );
   };
   switch (name) {

@@ -61,6 +61,22 @@ describe('the terminal', () => {
     );
   });
 
+  test('a whole message is shown once, however often it is told; what stands in for a failed model is told as the error', async () => {
+    const whole = { type: 'ai', id: 'x', content: 'Whole' };
+    const told = await show([
+      ['updates', { model: { messages: [whole] } }],
+      ['messages', [whole, {}]],
+    ]);
+    expect(told.out).toBe('Whole\n');
+    const standIn = { ...whole, additional_kwargs: { reindeer_error_fallback: true } };
+    const failed = await show([
+      ['messages', [standIn, {}]],
+      ['updates', { model: { messages: [standIn] } }],
+      ['error', { message: 'Whole' }],
+    ]);
+    expect([failed.out, failed.err]).toEqual(['', '✗ Whole\n']);
+  });
+
   test('questions and faults are marked; control characters of terminals are taken out', async () => {
     const asked = await show([
       [

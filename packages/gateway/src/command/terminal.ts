@@ -61,8 +61,12 @@ export class Terminal {
         this.runId = String(fieldsOf(data).run_id ?? '') || null;
         this.threadId = String(fieldsOf(data).thread_id ?? '') || null;
         return;
-      case 'messages':
-        return await this.#message(fieldsOf(listOf(data)[0]));
+      case 'messages': {
+        const message = fieldsOf(listOf(data)[0]);
+        // A whole message that did not come in pieces is told twice: here and as an update.
+        if (message.type === 'ai' && this.#streamed.has(String(message.id ?? ''))) return;
+        return await this.#message(message);
+      }
       case 'updates':
         return await this.#update(fieldsOf(data));
       case 'custom':
@@ -87,7 +91,8 @@ export class Terminal {
     const { type } = message;
     if (type !== 'ai' && type !== 'AIMessageChunk') return;
     const text = textOf(message.content);
-    if (text === '') return;
+    // What stands in for the answer of a model that failed is the error of the run, which is told at its end.
+    if (text === '' || fieldsOf(message.additional_kwargs).reindeer_error_fallback === true) return;
     this.#streamed.add(String(message.id ?? ''));
     if (this.#json) return;
     this.#open = !text.endsWith('\n');
