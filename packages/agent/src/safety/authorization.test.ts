@@ -71,7 +71,7 @@ async function run(context: Record<string, unknown>, turns: readonly Turn[], mor
 }
 
 describe('roles', () => {
-  test('tools that a role may not use are neither offered nor run', verifies('SAFE-2', 'MW-9'), async () => {
+  test('tools that a role may not use are neither offered nor run', verifies('SAFE-2'), async () => {
     const { offered, results: answers, events } = await run({}, [call('crm_delete'), call('crm_read')]);
     expect(offered).toContain('crm_read');
     for (const name of ['crm_delete', 'bash']) expect(offered).not.toContain(name);
