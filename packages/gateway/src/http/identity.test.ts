@@ -129,7 +129,7 @@ describe('what a role may do', () => {
     user: { routes: { allow: ['threads:*', 'models:read'], deny: [] } },
   };
   const parts = (provider: AuthorizationProvider = rbacProvider(roles), failClosed = true): Partial<HttpParts> => {
-    const settings = { ...NO_AUTHORIZATION, provider, failClosed, users: { ann: 'reader' } };
+    const settings = { ...NO_AUTHORIZATION, provider, failClosed, users: { ann: 'reader', carl: 'admin' } };
     const authorization = new Authorization(settings, NO_LOG);
     const model = { model: 'm', display_name: '', description: '', demo: false };
     const off = { supports_thinking: false, supports_reasoning_effort: false, supports_vision: false };
@@ -166,6 +166,9 @@ describe('what a role may do', () => {
       // A trusted program may name another; one that is not there may do nothing.
       expect((await ask('POST', `/threads/${thread}/runs`, as('ann', 'admin'), run)).status).toBe(200);
       expect(server.runs.created[0]?.request.context).toEqual({ user_role: 'admin' });
+      // The configuration's own goes along with nothing: once it is taken away there, it is gone.
+      expect((await ask('POST', '/runs', as('carl'), run)).status).toBe(200);
+      expect(server.runs.created[1]?.request.context).toEqual({});
       expect((await ask('GET', `/threads/${thread}`, as('ann', 'root'))).status).toBe(403);
     },
   );

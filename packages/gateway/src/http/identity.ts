@@ -46,7 +46,9 @@ export function identityGuard(settings: IdentitySettings): MiddlewareHandler<Env
     c.set('internal', internal);
     const authorization = settings.authorization();
     const principal = authorization?.principal(userId, role, null) ?? null;
-    c.set('role', authorization?.active === true || role !== null ? (principal?.role ?? role) : null);
+    // Only what the program says goes along with a run or a schedule. A role of the configuration is looked up whenever it is asked for, so that one
+    // that is taken away is gone for what was begun or planned before, too.
+    c.set('role', role);
     if (authorization !== null && principal !== null) {
       c.set('permits', (resource, name) => authorization.permits(principal, resource, name));
     }
