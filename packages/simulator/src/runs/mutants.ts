@@ -1,5 +1,15 @@
 import type { MemoryDatabase } from '@reindeer/database';
-import type { CheckpointStore, Log, RunStore, Stores, Surroundings, ToolJournal } from '@reindeer/protocol';
+import type {
+  CheckpointStore,
+  Clock,
+  Fence,
+  Log,
+  Run,
+  RunStore,
+  Stores,
+  Surroundings,
+  ToolJournal,
+} from '@reindeer/protocol';
 import { DEFAULT_SETTINGS } from '@reindeer/runtime';
 import type { SeededRandom } from '@reindeer/testkit';
 import type { Mutant } from '../frame/world.ts';
@@ -28,13 +38,57 @@ const withJournal = (stores: Stores, part: (journal: ToolJournal) => Partial<Too
   ...stores,
   journal: { ...bound(stores.journal, JOURNAL_METHODS), ...part(stores.journal) },
 });
-
-type Finalized = Awaited<ReturnType<RunStore['finalize']>>;
-
 const withLog = (stores: Stores, part: (log: Log) => Partial<Log>): Stores => ({
   ...stores,
   log: { ...bound(stores.log, LOG_METHODS), ...part(stores.log) },
 });
+const withCheckpoints = (stores: Stores, part: (checkpoints: CheckpointStore) => Partial<CheckpointStore>): Stores => ({
+  ...stores,
+  checkpoints: { ...bound(stores.checkpoints, CHECKPOINT_METHODS), ...part(stores.checkpoints) },
+});
+const withClock = (surroundings: Surroundings, part: (clock: Clock) => Partial<Clock>): Surroundings => {
+  const { clock } = surroundings;
+  return {
+    ...surroundings,
+    clock: {
+      now: () => clock.now(),
+      monotonic: () => clock.monotonic(),
+      sleep: (milliseconds, signal) => clock.sleep(milliseconds, signal),
+      ...part(clock),
+    },
+  };
+};
+
+type Admitted = Awaited<ReturnType<RunStore['admit']>>;
+type Finalized = Awaited<ReturnType<RunStore['finalize']>>;
+type Renewal = Parameters<RunStore['renew']>[0];
+
+/** The fence that would hold right now, whoever asks. */
+const heldFence = (database: MemoryDatabase, fence: Fence): Fence => ({
+  ...fence,
+  token: database.runs.get(fence.runId)?.token ?? fence.token,
+});
+
+/** Every lease, as if it had been renewed. */
+const allRenewed = ({ holders }: Renewal) =>
+  new Map(
+    holders.map(({ runId, expiresAt }) => [runId, { outcome: 'renewed' as const, expiresAt, cancelAction: null }]),
+  );
+
+const withoutInterrupted = (input: Renewal): Renewal => ({
+  ...input,
+  holders: input.holders.map((holder) => ({ ...holder, allowInterrupted: false })),
+});
+
+/** Writes something else into the rows that an admission has replaced. */
+function rewriteSuperseded(database: MemoryDatabase, answer: Admitted, part: Partial<Run>): Admitted {
+  for (const { runId } of answer.outcome === 'admitted' ? answer.superseded : []) {
+    const row = database.runs.get(runId);
+    if (row !== undefined) row.run = { ...row.run, ...part };
+  }
+  return answer;
+}
+
 const LOG_METHODS = [
   'epoch',
   'firstSeq',
@@ -87,10 +141,7 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
     breaks: 'S2',
     far: (stores, { database }) =>
       withRuns(stores, (runs) => ({
-        finalize: (input) => {
-          const token = database.runs.get(input.fence.runId)?.token ?? input.fence.token;
-          return runs.finalize({ ...input, fence: { ...input.fence, token } });
-        },
+        finalize: (input) => runs.finalize({ ...input, fence: heldFence(database, input.fence) }),
       })),
   },
   {
@@ -177,18 +228,7 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
     breaks: 'RL-04',
     near: (stores) =>
       withRuns(stores, (runs) => ({
-        renew: async (input) => {
-          try {
-            return await runs.renew(input);
-          } catch {
-            return new Map(
-              input.holders.map(({ runId, expiresAt }) => [
-                runId,
-                { outcome: 'renewed' as const, expiresAt, cancelAction: null },
-              ]),
-            );
-          }
-        },
+        renew: (input) => runs.renew(input).catch(() => allRenewed(input)),
       })),
   },
   {
@@ -229,21 +269,17 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
     name: 'deadline-by-timer-only',
     breaks: 'RL-04',
     // Time is noticed when a timer fires: right after a pause nobody knows yet how late it is.
-    around: (surroundings) => {
-      const { clock } = surroundings;
-      let noticed = clock.monotonic();
-      return {
-        ...surroundings,
-        clock: {
-          now: () => clock.now(),
+    around: (surroundings) =>
+      withClock(surroundings, (clock) => {
+        let noticed = clock.monotonic();
+        return {
           monotonic: () => noticed,
           sleep: (milliseconds, signal) =>
             clock.sleep(milliseconds, signal).then(() => {
               noticed = clock.monotonic();
             }),
-        },
-      };
-    },
+        };
+      }),
   },
   {
     name: 'journal-re-run',
@@ -342,47 +378,34 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
   {
     name: 'checkpoints-unfenced',
     breaks: 'S2',
-    far: (stores, { database }) => ({
-      ...stores,
-      checkpoints: {
-        ...bound(stores.checkpoints, CHECKPOINT_METHODS),
-        put: (input) => {
-          const token = input.fence === null ? undefined : database.runs.get(input.fence.runId)?.token;
-          if (input.fence === null || token == null) return stores.checkpoints.put(input);
-          return stores.checkpoints.put({ ...input, fence: { ...input.fence, token } });
-        },
-      },
-    }),
+    far: (stores, { database }) =>
+      withCheckpoints(stores, (checkpoints) => ({
+        put: (input) =>
+          checkpoints.put({ ...input, fence: input.fence === null ? null : heldFence(database, input.fence) }),
+      })),
   },
   {
     name: 'head-by-id',
     breaks: 'S8',
-    far: (stores, { database }) => ({
-      ...stores,
-      checkpoints: {
-        ...bound(stores.checkpoints, CHECKPOINT_METHODS),
+    far: (stores, { database }) =>
+      withCheckpoints(stores, (checkpoints) => ({
         load: (input) => {
-          const ids = [...(database.shelves.get(input.threadId)?.checkpoints.values() ?? [])].map(
-            (row) => row.checkpointId,
-          );
-          return stores.checkpoints.load({ ...input, checkpointId: input.checkpointId ?? ids.sort().at(-1) ?? null });
+          const rows = [...(database.shelves.get(input.threadId)?.checkpoints.values() ?? [])];
+          const ids = rows.map((row) => row.checkpointId);
+          return checkpoints.load({ ...input, checkpointId: input.checkpointId ?? ids.sort().at(-1) ?? null });
         },
-      },
-    }),
+      })),
   },
   {
     name: 'facts-without-keys',
     breaks: 'S13',
-    far: (stores, { database }) => ({
-      ...stores,
-      checkpoints: {
-        ...bound(stores.checkpoints, CHECKPOINT_METHODS),
+    far: (stores, { database }) =>
+      withCheckpoints(stores, (checkpoints) => ({
         put: (input) => {
           for (const { key } of input.facts) database.shelf(input.threadId).keys.delete(key);
-          return stores.checkpoints.put(input);
+          return checkpoints.put(input);
         },
-      },
-    }),
+      })),
   },
   {
     name: 'orphans-left-alone',
@@ -392,17 +415,14 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
   {
     name: 'reads-skip-a-fact',
     breaks: 'S6',
-    far: (stores, { random }) => ({
-      ...stores,
-      log: {
-        ...bound(stores.log, ['epoch', 'firstSeq', 'append', 'messages', 'onAppend'] as const),
+    far: (stores, { random }) =>
+      withLog(stores, (log) => ({
         read: async (input) => {
-          const page = await stores.log.read(input);
+          const page = await log.read(input);
           if (page.facts.length < 3 || random.chance(0.5)) return page;
           return { ...page, facts: page.facts.filter((_, index) => index !== 1) };
         },
-      },
-    }),
+      })),
   },
   {
     name: 'reader-skips-what-follows-its-place',
@@ -424,18 +444,11 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
     name: 'reader-trusts-hints',
     breaks: 'L2',
     // Without a look at the log now and then a lost hint is a lost fact.
-    around: (surroundings) => {
-      const { clock } = surroundings;
-      const polls = new Set([DEFAULT_SETTINGS.pollRemoteMs, DEFAULT_SETTINGS.pollLocalMs]);
-      return {
-        ...surroundings,
-        clock: {
-          now: () => clock.now(),
-          monotonic: () => clock.monotonic(),
-          sleep: (milliseconds, signal) => clock.sleep(polls.has(milliseconds) ? 1e9 : milliseconds, signal),
-        },
-      };
-    },
+    around: (surroundings) =>
+      withClock(surroundings, (clock) => {
+        const polls = new Set([DEFAULT_SETTINGS.pollRemoteMs, DEFAULT_SETTINGS.pollLocalMs]);
+        return { sleep: (milliseconds, signal) => clock.sleep(polls.has(milliseconds) ? 1e9 : milliseconds, signal) };
+      }),
   },
   {
     name: 'keys-kept-in-memory',
@@ -455,16 +468,7 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
   {
     name: 'leases-kept-in-memory',
     breaks: 'RL-04',
-    near: (stores) =>
-      withRuns(stores, () => ({
-        renew: async ({ holders }) =>
-          new Map(
-            holders.map(({ runId, expiresAt }) => [
-              runId,
-              { outcome: 'renewed' as const, expiresAt, cancelAction: null },
-            ]),
-          ),
-      })),
+    near: (stores) => withRuns(stores, () => ({ renew: async (input) => allRenewed(input) })),
   },
   {
     name: 'end-kept-in-memory',
@@ -512,10 +516,7 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
     breaks: 'S2',
     far: (stores, { database }) =>
       withJournal(stores, (journal) => ({
-        begin: (input) => {
-          const token = database.runs.get(input.fence.runId)?.token ?? input.fence.token;
-          return journal.begin({ ...input, fence: { ...input.fence, token } });
-        },
+        begin: (input) => journal.begin({ ...input, fence: heldFence(database, input.fence) }),
       })),
   },
   // The guards of seed 003, one by one.
@@ -525,14 +526,7 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
     far: (stores, { database }) =>
       withRuns(stores, (runs) => ({
         // The replaced run learns of it, but its row does not say so.
-        admit: async (input) => {
-          const answer = await runs.admit(input);
-          for (const { runId } of answer.outcome === 'admitted' ? answer.superseded : []) {
-            const row = database.runs.get(runId);
-            if (row !== undefined) row.run = { ...row.run, status: 'running' };
-          }
-          return answer;
-        },
+        admit: async (input) => rewriteSuperseded(database, await runs.admit(input), { status: 'running' }),
       })),
   },
   {
@@ -542,12 +536,7 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
       withRuns(stores, (runs) => ({
         renew: async (input) =>
           new Map(
-            [
-              ...(await runs.renew({
-                ...input,
-                holders: input.holders.map((holder) => ({ ...holder, allowInterrupted: false })),
-              })),
-            ].map(([runId, answer]) => [
+            [...(await runs.renew(withoutInterrupted(input)))].map(([runId, answer]) => [
               runId,
               answer.outcome === 'interrupted' ? { outcome: 'lost' as const } : answer,
             ]),
@@ -561,8 +550,7 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
     from: 700,
     near: (stores) =>
       withRuns(stores, (runs) => ({
-        renew: (input) =>
-          runs.renew({ ...input, holders: input.holders.map((holder) => ({ ...holder, allowInterrupted: false })) }),
+        renew: (input) => runs.renew(withoutInterrupted(input)),
       })),
   },
   {
@@ -570,22 +558,12 @@ export const RUNS_MUTANTS: readonly RunsMutant[] = [
     breaks: 'S3',
     far: (stores, { database }) =>
       withRuns(stores, (runs) => ({
-        admit: async (input) => {
-          const answer = await runs.admit(input);
-          for (const { runId } of answer.outcome === 'admitted' ? answer.superseded : []) {
-            const row = database.runs.get(runId);
-            if (row !== undefined) row.run = { ...row.run, acknowledged: true };
-          }
-          return answer;
-        },
+        admit: async (input) => rewriteSuperseded(database, await runs.admit(input), { acknowledged: true }),
       })),
   },
   {
     name: 'rollback-restores-nothing',
     breaks: 'S8',
-    far: (stores) => ({
-      ...stores,
-      checkpoints: { ...bound(stores.checkpoints, CHECKPOINT_METHODS), rollback: async () => ({ outcome: 'ok' }) },
-    }),
+    far: (stores) => withCheckpoints(stores, () => ({ rollback: async () => ({ outcome: 'ok' }) })),
   },
 ];
