@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { type Clock, type Logger, ReindeerError, SKILLS_ROOT } from '@reindeer/protocol';
 import { KeyedLock, replaceFile, type SkillFolders } from '@reindeer/sandbox';
 import { isProblem, MAX_SKILL_FILE, type ParsedSkill, parseSkill, type SkillHead } from './format.ts';
+import { FreshCache } from './fresh-cache.ts';
 import { copyFiles, entriesOf, filesOf, isHidden, readListed, type SkillFile, signatureOf } from './walk.ts';
 
 export type SkillCategory = 'public' | 'custom' | 'legacy';
@@ -46,11 +47,6 @@ export interface SkillLibraryOptions {
   readonly freshMs?: number;
 }
 
-interface Look {
-  readonly at: number;
-  readonly skills: Promise<readonly Skill[]>;
-}
-
 const MAX_SKILLS = 500;
 const MAX_DEPTH = 4;
 const MAX_USERS = 1_000;
@@ -67,7 +63,8 @@ const MAX_ROUNDS = 5;
  */
 export class SkillLibrary {
   readonly #options: Required<SkillLibraryOptions>;
-  readonly #looks = new Map<string, Look>();
+  /** Only memory, but the texts of all skills are in it. */
+  readonly #looks: FreshCache<readonly Skill[]>;
   readonly #lock = new KeyedLock();
   readonly #told = new Set<string>();
   /** By folder. Only spares the reading: with another signature it counts no more. */
@@ -75,23 +72,12 @@ export class SkillLibrary {
 
   constructor(options: SkillLibraryOptions) {
     this.#options = { freshMs: 2_000, ...options };
+    this.#looks = new FreshCache({ ...this.#options, most: MAX_USERS });
   }
 
   /** All skills of a user, by name. A skill that cannot be read is left out and logged once. */
   list(userId: string): Promise<readonly Skill[]> {
-    const now = this.#options.clock.monotonic();
-    const known = this.#looks.get(userId);
-    if (known !== undefined && now - known.at < this.#options.freshMs) return known.skills;
-    const skills = this.#look(userId);
-    this.#looks.delete(userId);
-    this.#looks.set(userId, { at: now, skills });
-    skills.catch(() => this.#looks.delete(userId));
-    // The oldest come first. One that holds no more is only memory: it has the texts of all skills.
-    for (const [oldest, { at }] of this.#looks) {
-      if (now - at < this.#options.freshMs && this.#looks.size <= MAX_USERS) break;
-      this.#looks.delete(oldest);
-    }
-    return skills;
+    return this.#looks.get(userId, () => this.#look(userId));
   }
 
   async get(userId: string, name: string): Promise<Skill | null> {

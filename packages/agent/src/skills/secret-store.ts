@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { type Clock, ReindeerError } from '@reindeer/protocol';
 import { KeyedLock, replaceFile } from '@reindeer/sandbox';
+import { FreshCache } from './fresh-cache.ts';
 import type { Skill } from './library.ts';
 
 /** Values by skill, then by the name of the variable. */
@@ -53,10 +54,12 @@ export class SkillSecretStore {
   readonly #lock = new KeyedLock();
   /** By the user's file; the one that was used the longest ago comes first. */
   readonly #had = new Map<string, Set<string>>();
-  readonly #looks = new Map<string, { readonly at: number; readonly values: Promise<SecretValues> }>();
+  /** Secrets do not stay in memory longer than they hold. */
+  readonly #looks: FreshCache<SecretValues>;
 
   constructor(options: SecretStoreOptions) {
     this.#options = { freshMs: 2_000, ...options };
+    this.#looks = new FreshCache({ ...this.#options, most: MAX_USERS });
   }
 
   /** What the skill declares and where each value comes from. @throws ReindeerError `configuration` when the values cannot be read */
@@ -200,27 +203,11 @@ export class SkillSecretStore {
 
   #own(userId: string, anew = false): Promise<SecretValues> {
     const file = this.#options.file(userId);
-    return this.#look(file, () => readValues(file), anew);
+    return this.#looks.get(file, () => readValues(file), anew);
   }
 
   #shared(): Promise<SecretValues> {
-    return this.#look(SHARED, () => this.#options.shared.read(), false);
-  }
-
-  #look(key: string, read: () => Promise<SecretValues>, anew: boolean): Promise<SecretValues> {
-    const now = this.#options.clock.monotonic();
-    const known = this.#looks.get(key);
-    if (!anew && known !== undefined && now - known.at < this.#options.freshMs) return known.values;
-    const values = read();
-    this.#looks.delete(key);
-    this.#looks.set(key, { at: now, values });
-    values.catch(() => this.#looks.delete(key));
-    // The oldest come first; one that holds no more is only a secret in memory.
-    for (const [oldest, { at }] of this.#looks) {
-      if (now - at < this.#options.freshMs && this.#looks.size <= MAX_USERS) break;
-      this.#looks.delete(oldest);
-    }
-    return values;
+    return this.#looks.get(SHARED, () => this.#options.shared.read());
   }
 }
 

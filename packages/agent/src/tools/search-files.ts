@@ -1,5 +1,6 @@
 import type { StructuredToolInterface } from '@langchain/core/tools';
 import type { FileInfo } from '@reindeer/protocol';
+import { IGNORED_FOLDERS } from '@reindeer/sandbox';
 import { z } from 'zod';
 import { defineTool } from './define.ts';
 import { shownPath, virtualPath } from './paths.ts';
@@ -10,28 +11,6 @@ export interface SearchSettings {
   readonly maxCharacters: number;
   readonly secrets: readonly string[];
 }
-
-/** Folders that are as good as never what a model looks for. */
-export const IGNORED = [
-  '.git',
-  '.hg',
-  '.svn',
-  'node_modules',
-  '__pycache__',
-  '.venv',
-  'venv',
-  '.mypy_cache',
-  '.pytest_cache',
-  '.ruff_cache',
-  '.cache',
-  '.tox',
-  '.next',
-  '.idea',
-  '.vscode',
-  'dist',
-  'build',
-  'target',
-] as const;
 
 const LIST_LIMIT = 2_000;
 const GLOB = { usual: 200, most: 1_000 } as const;
@@ -52,7 +31,7 @@ export function lsTool(settings: SearchSettings): StructuredToolInterface {
       const { entries, truncated } = await box.files.list(virtualPath(path), {
         depth: 2,
         limit: LIST_LIMIT,
-        ignore: IGNORED,
+        ignore: IGNORED_FOLDERS,
       });
       if (entries.length === 0) return '(empty folder)';
       const lines = entries.map((entry) => lineOf(entry, settings.pathStyle)).sort();
