@@ -140,7 +140,7 @@ describe.skipIf(executable === null)('the page', () => {
     await say('tell a story');
     await page.locator('.messages').getByText('takes step 3 through').waitFor();
     await page.getByRole('button', { name: 'Stop' }).click();
-    await page.getByRole('button', { name: 'Go on' }).click();
+    await page.getByRole('button', { name: 'Go on', exact: true }).click();
     await page.locator('.messages').getByText('takes step 40 through').waitFor();
     await idle();
     expect(await page.locator('.turn.human').count()).toBe(1);
@@ -159,12 +159,12 @@ describe.skipIf(executable === null)('the page', () => {
     await say('ask me a form');
     await page.getByLabel('Name of the sleigh').waitFor();
     await idle();
-    await page.getByRole('button', { name: 'Answer' }).click();
+    await page.getByRole('button', { name: 'Answer', exact: true }).click();
     await page.getByText('Please fill in the marked fields.').waitFor();
     await page.getByLabel('Name of the sleigh').fill('Northern Star');
     await page.getByRole('combobox', { name: 'Colour' }).selectOption('Blue');
     await page.getByLabel('With bells').check();
-    await page.getByRole('button', { name: 'Answer' }).click();
+    await page.getByRole('button', { name: 'Answer', exact: true }).click();
     await page.locator('.messages').getByText('You answered: Name of the sleigh: Northern Star').waitFor();
     await idle();
 
@@ -216,7 +216,7 @@ describe.skipIf(executable === null)('the page', () => {
   test('chats are listed, opened, renamed and deleted', async () => {
     const list = page.getByRole('navigation');
     await answered('run: echo first');
-    await page.getByRole('button', { name: 'New chat' }).click();
+    await page.getByRole('button', { name: 'New chat', exact: true }).click();
     await answered('run: echo second');
     await list.getByRole('link', { name: 'run: echo second' }).waitFor();
     await list.getByRole('link', { name: 'run: echo first' }).click();
@@ -225,7 +225,7 @@ describe.skipIf(executable === null)('the page', () => {
       expect.arrayContaining(['run: echo second', 'run: echo first']),
     );
     // A title of any length stays in its row, beside the buttons.
-    await page.getByRole('button', { name: 'New chat' }).click();
+    await page.getByRole('button', { name: 'New chat', exact: true }).click();
     await answered(`run: echo ${'long-name '.repeat(8)}`);
     await list.getByRole('link', { name: 'run: echo long-name' }).waitFor();
     expect(await list.evaluate((element) => element.scrollWidth - element.clientWidth)).toBe(0);
