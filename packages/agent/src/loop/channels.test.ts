@@ -95,6 +95,30 @@ describe('the other channels', () => {
     expect(reduce('viewed_images', { a: 1 }, {})).toEqual({});
   });
 
+  test('also the first write of a thread is what the reducer makes of it', verifies('ST-1b'), async () => {
+    const image = { mime_type: 'image/png', size: 3, actual_path: '/x', modified_at: 7 };
+    const first = {
+      messages: [human('go')],
+      viewed_images: { a: { ...image, base64: 'AAAA' } },
+      delegations: Array.from({ length: 60 }, (_, index) => ({ id: String(index), status: 'running' })),
+      todos: 'nonsense',
+      promoted: 'nonsense',
+      sandbox: 7,
+    };
+    const saver = new MemorySaver();
+    const { start } = fixture({ model: new FakeModel([{ text: 'hi' }, { text: 'again' }]) });
+    const attempt = recordedAttempt();
+    const { values } = await drain(start(saver, attempt), first, attempt);
+    expect(values.viewed_images).toEqual({ a: image });
+    expect(values.delegations).toHaveLength(50);
+    for (const key of ['todos', 'promoted', 'sandbox']) expect(values[key]).toBeUndefined();
+    // And it is kept over a checkpoint, with the writes after it.
+    const next = recordedAttempt({ attempt: 2 });
+    const more = await drain(start(saver, next), { messages: [human('more')], viewed_images: { b: image } }, next);
+    expect(more.values.viewed_images).toEqual({ a: image, b: image });
+    expect(more.values.delegations).toHaveLength(50);
+  });
+
   test('promoted tools add up within one catalogue', verifies('ST-1b'), () => {
     expect(reduce('promoted', { catalog_hash: 'h', names: ['a'] }, { catalog_hash: 'h', names: ['a', 'b'] })).toEqual({
       catalog_hash: 'h',

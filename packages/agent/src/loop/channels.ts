@@ -17,6 +17,8 @@ export interface Channel {
   readonly initial?: () => unknown;
   /** Only the last write of a step counts; then a node sends just that one. */
   readonly lastWrite: boolean;
+  /** Does the reducer see the first write of a thread too? LangGraph stores it as it comes, whatever it is. */
+  readonly reducesFirst?: boolean;
   /** Kept out of clients' sight: state keys, `values`, `updates`. */
   readonly hidden: boolean;
 }
@@ -48,6 +50,12 @@ export const reduced = (reduce: (left: unknown, right: unknown) => unknown, init
   ...(initial === undefined ? {} : { initial }),
   lastWrite: false,
   hidden: false,
+});
+
+/** As `reduced`, for reducers that know what to do when there is nothing yet: also the first write is what they make of it. */
+export const reducedFromFirst = (reduce: (left: unknown, right: unknown) => unknown): Channel => ({
+  ...reduced(reduce),
+  reducesFirst: true,
 });
 
 export function messagesChannel(random: Random): Channel {
@@ -114,6 +122,24 @@ function initialOf(field: unknown): (() => unknown) | undefined {
 export function graphChannels(channels: Channels): Record<string, () => unknown> {
   const result: Record<string, () => unknown> = {};
   for (const [key, channel] of Object.entries({ ...channels, [JUMP]: lastWrite() }))
-    result[key] = () => new BinaryOperatorAggregate(channel.reduce, channel.initial);
+    result[key] = () =>
+      channel.reducesFirst === true
+        ? new FromFirst(channel.reduce, channel.initial)
+        : new BinaryOperatorAggregate(channel.reduce, channel.initial);
   return result;
+}
+
+/** A channel whose first write goes through the reducer; one of which nothing is left writes nothing. */
+class FromFirst extends BinaryOperatorAggregate<unknown> {
+  override fromCheckpoint(checkpoint?: unknown): this {
+    const channel = new FromFirst(this.operator, this.initialValueFactory);
+    if (checkpoint !== undefined) channel.value = checkpoint;
+    return channel as this;
+  }
+
+  override update(values: unknown[]): boolean {
+    const left = [...values];
+    while (this.value === undefined && left.length > 0) this.value = this.operator(undefined, left.shift());
+    return left.length === 0 ? this.value !== undefined && values.length > 0 : super.update(left);
+  }
 }

@@ -2,7 +2,7 @@ import type { Random } from '@reindeer/protocol';
 import { COMPACTION } from '../context/compaction.ts';
 import { mergeReminders, REMINDERS } from '../context/dynamic-context.ts';
 import { mergeGoal } from '../goals/goal.ts';
-import { type Channel, lastWrite, messagesChannel, reduced } from './channels.ts';
+import { type Channel, lastWrite, messagesChannel, reduced, reducedFromFirst } from './channels.ts';
 
 const MAX_DELEGATIONS = 50;
 /** More than there can be skills: one that was read restricts the agent, and reading others must not lift that. */
@@ -22,24 +22,26 @@ export function threadChannels(random: Random): Record<string, Channel> {
   return {
     messages: messagesChannel(random),
     // One thread has one sandbox: a write that is not `{sandbox_id}` changes nothing.
-    sandbox: reduced((left, right) => (isObject(right) && typeof right.sandbox_id === 'string' ? right : left)),
+    sandbox: reducedFromFirst((left, right) =>
+      isObject(right) && typeof right.sandbox_id === 'string' ? right : left,
+    ),
     thread_data: lastWrite(),
     title: lastWrite(),
     artifacts: reduced(unionOfPaths, () => []),
-    todos: reduced((left, right) => (Array.isArray(right) ? right : left)),
-    goal: reduced(mergeGoal),
-    uploaded_files: reduced((left, right) => (Array.isArray(right) ? right : left)),
-    viewed_images: reduced(mergeImages),
-    promoted: reduced(mergePromoted),
-    delegations: reduced(mergeDelegations),
-    skill_context: reduced(mergeSkills),
+    todos: reducedFromFirst((left, right) => (Array.isArray(right) ? right : left)),
+    goal: reducedFromFirst(mergeGoal),
+    uploaded_files: reducedFromFirst((left, right) => (Array.isArray(right) ? right : left)),
+    viewed_images: reducedFromFirst(mergeImages),
+    promoted: reducedFromFirst(mergePromoted),
+    delegations: reducedFromFirst(mergeDelegations),
+    skill_context: reducedFromFirst(mergeSkills),
     summary_text: lastWrite(),
     background_tasks: lastWrite(),
     /** The custom agent that this conversation made, for clients that go on there. */
     created_agent_name: lastWrite(),
-    [COMPACTION]: reduced((left, right) => (isObject(right) ? right : left)),
+    [COMPACTION]: reducedFromFirst((left, right) => (isObject(right) ? right : left)),
     // The harness's own: what it told the model about the date and the user, and before which message.
-    [REMINDERS]: { ...reduced(mergeReminders), hidden: true },
+    [REMINDERS]: { ...reducedFromFirst(mergeReminders), hidden: true },
   };
 }
 
