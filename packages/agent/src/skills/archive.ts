@@ -1,6 +1,6 @@
 import { ReindeerError } from '@reindeer/protocol';
 import { type ZipEntry, ZipTooLarge, zipEntries } from '../documents/zip.ts';
-import { MAX_BYTES, MAX_ENTRIES } from './walk.ts';
+import { MAX_BYTES, MAX_DEPTH, MAX_ENTRIES } from './walk.ts';
 
 export interface PackageFile {
   /** Below the skill's folder. */
@@ -65,6 +65,7 @@ const isPlain = (entry: ZipEntry['entry']): boolean => [0, FILE].includes(modeOf
 async function filesOf(bytes: Uint8Array): Promise<Map<string, PackageFile>> {
   const files = new Map<string, PackageFile>();
   const seen = new Set<string>();
+  const [plain, folders] = [new Set<string>(), new Set<string>()];
   for await (const { entry, content } of entriesOf(bytes)) {
     const name = entry.fileName;
     checkName(name);
@@ -74,17 +75,26 @@ async function filesOf(bytes: Uint8Array): Promise<Map<string, PackageFile>> {
     if (kind !== 0 && kind !== FILE && kind !== FOLDER) throw refuse(`${shown(name)} is neither a file nor a folder`);
     if (isEncrypted(entry)) throw refuse(`${shown(name)} is encrypted`);
     const path = name.replace(/\/+$/, '');
-    // Two names that differ in case are one on many machines.
-    if (seen.has(path.toLowerCase())) throw refuse(`${shown(name)} is in it twice`);
-    seen.add(path.toLowerCase());
+    if (seen.has(folded(path))) throw refuse(`${shown(name)} is in it twice`);
+    seen.add(folded(path));
+    const isFolder = name.endsWith('/');
+    for (const folder of foldersOf(folded(isFolder ? `${path}/` : path))) folders.add(folder);
+    if (!isFolder) plain.add(folded(path));
     if (name.endsWith('/') || path.split('/').some((part) => part.startsWith('.') || part === '__MACOSX')) continue;
     const data = await unpacked(entry, content);
     const program = programKind(data);
     if (program !== null) throw refuse(`${shown(name)} is a program (${program}); a skill may bring scripts only`);
     files.set(path, { path, bytes: data, executable: (mode & 0o111) !== 0 });
   }
+  for (const path of plain) if (folders.has(path)) throw refuse(`${shown(path)} is a file and a folder in it`);
   return files;
 }
+
+/** Two names that differ in case, or in how an accent is written, are one on many machines. */
+const folded = (path: string): string => path.normalize('NFC').toLowerCase();
+
+/** The folders that a path lies in. */
+const foldersOf = (path: string): string[] => [...path.matchAll(/\//g)].map(({ index }) => path.slice(0, index));
 
 /** The entries of an archive of skills within its bounds; what the reader refuses is told as it concerns people. */
 async function* entriesOf(bytes: Uint8Array): AsyncGenerator<ZipEntry> {
@@ -133,6 +143,8 @@ function checkName(name: string): void {
     throw refuse('a name in it holds control characters, or is empty or too long');
   if (name.includes('\\') || name.includes(':')) throw refuse(`the name ${shown(name)} holds a backslash or colon`);
   const parts = name.replace(/\/$/, '').split('/');
+  // The skill's own folder and the file count too.
+  if (parts.length > MAX_DEPTH + 2) throw refuse(`the name ${shown(name)} lies in more than ${MAX_DEPTH} folders`);
   if (name.startsWith('/') || parts.some((part) => part === '..' || part === '.' || part === ''))
     throw refuse(`the name ${shown(name)} leads outside of the archive`);
 }

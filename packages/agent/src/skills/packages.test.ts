@@ -140,6 +140,13 @@ describe('installing a .skill archive', () => {
     ['a Windows program', zip(withFile('chart/run.txt', bytes(0x4d, 0x5a))), /program \(Windows\)/],
     ['a Mac program', zip(withFile('chart/run', bytes(0xcf, 0xfa, 0xed, 0xfe))), /program \(Mach-O/],
     ['a name twice', zip(withFile('chart/skill.MD')), /in it twice/],
+    [
+      'a name twice, composed and decomposed',
+      zip([...withFile('chart/caf\u00e9.md'), { name: 'chart/cafe\u0301.md' }]),
+      /in it twice/,
+    ],
+    ['a file where a folder is', zip([...withFile('chart/Data'), { name: 'chart/data/x.md' }]), /a file and a folder/],
+    ['folders without an end', zip(withFile(`chart/${'a/'.repeat(400)}x`)), /more than 16 folders/],
     ['an encrypted file', zip(withFile('chart/a', 'x', { encrypted: true })), /encrypted/],
     ['a device', zip(withFile('chart/a', 'x', { mode: 0o020666 })), /neither a file nor a folder/],
     [

@@ -7,7 +7,7 @@ import { ReindeerError } from '@reindeer/protocol';
 /** Bounds of one skill's folder (SK-5). */
 export const MAX_ENTRIES = 4_096;
 export const MAX_BYTES = 512 * 1024 * 1024;
-const MAX_DEPTH = 16;
+export const MAX_DEPTH = 16;
 
 export interface SkillFile {
   /** Names joined with `/`, below the skill's folder. */
