@@ -262,6 +262,13 @@ describe.skipIf(executable === null)('the page', () => {
     complained.splice(0, complained.length, ...complained.filter((text) => !text.includes('ERR_')));
   });
 
+  test('where agents cannot be managed it is said how to switch that on', async () => {
+    await page.getByRole('link', { name: 'Agents' }).click();
+    await page.getByRole('heading', { name: 'Agents cannot be managed here yet' }).waitFor();
+    expect(await page.locator('pre').textContent()).toBe('agents_api:\n  enabled: true');
+    expect(await page.getByRole('button', { name: 'Fill in a form' }).count()).toBe(0);
+  });
+
   test('speaks Chinese', async () => {
     await page.getByRole('button', { name: 'Switch to Chinese' }).click();
     await page.getByRole('button', { name: '写一份关于驯鹿的报告' }).click();

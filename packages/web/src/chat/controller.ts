@@ -1,9 +1,11 @@
-import type { Api, RunEntry, RunOptions, StartRun, StreamPart } from '../api/api.ts';
+import type { Api, RunOptions, StartRun } from '../api/api.ts';
 import type { Storage } from '../api/token.ts';
 import { ApiError, asApiError } from '../api/trouble.ts';
+import { endedBy, isActive } from './ended.ts';
 import { type Decision, type Interrupt, resumeValue } from './interrupts.ts';
 import type { FileReference } from './message.ts';
 import { type Question, replyMessage } from './question.ts';
+import { RunStream } from './run-stream.ts';
 import { type ChatEvent, type ChatState, type EndedRun, emptyChat, reduceChat, retryPlan } from './state.ts';
 import { type Dictionary, isDictionary, isWireMessage, listOf, textOr } from './wire.ts';
 
@@ -26,8 +28,6 @@ export interface ControllerParts {
 
 /** When a run that the server begins by itself is looked for, in milliseconds. */
 const EXPECT_DELAYS = [500, 1_500, 4_000, 10_000] as const;
-/** Delays in milliseconds before a broken stream is joined again. */
-const REJOIN_DELAYS = [500, 1_000, 2_000, 4_000, 8_000] as const;
 
 type StartInput = Pick<StartRun, 'input' | 'resume' | 'checkpoint' | 'metadata'>;
 
@@ -51,7 +51,7 @@ export class ChatController {
   /** The newest run that this chat knows of. */
   #newestRun: string | null = null;
   #following: Promise<void> | null = null;
-  #lastEvent: { readonly runId: string; readonly id: string } | null = null;
+  readonly #stream: RunStream;
   /** `wanted`: the user asked before the run had a name. A promise: the server's answer; null in it = the request failed. */
   #stop: 'no' | 'wanted' | Promise<boolean | null> = 'no';
 
@@ -62,6 +62,16 @@ export class ChatController {
     this.#parts = parts;
     this.#state = { ...emptyChat(threadId), loading: exists };
     this.#shown = this.#state;
+    this.#stream = new RunStream({
+      api: parts.api,
+      storage: parts.storage,
+      threadId,
+      sleep: parts.sleep,
+      signal: () => this.#closed.signal,
+      onPart: ({ event, data }) => this.#apply({ kind: 'part', event, data }),
+      onGap: () => this.#reload(),
+      onReconnecting: () => this.#apply({ kind: 'reconnecting' }),
+    });
   }
 
   get exists(): boolean {
@@ -95,7 +105,10 @@ export class ChatController {
       if (run === null || signal.aborted || this.#following !== null) return;
       if (isActive(run)) {
         this.#apply({ kind: 'run', runId: run.runId });
-        this.#follow(() => this.#join(run.runId));
+        this.#follow(async () => {
+          await this.#stream.join(run.runId);
+          await this.#finish(run.runId);
+        });
       } else {
         const ended = endedBy(run, this.#state.interrupts.length > 0);
         if (ended.how !== 'success') this.#apply({ kind: 'ended', ended });
@@ -274,7 +287,7 @@ export class ChatController {
         const { signal } = this.#closed;
         const model = this.#parts.model();
         const options = { ...this.#parts.options?.(), ...this.#agentOptions() };
-        await this.#read(
+        await this.#stream.read(
           this.#parts.api.startRun({ threadId: this.threadId, ...how, ...options, model, signal, onRun: named }),
           known,
           named,
@@ -288,7 +301,7 @@ export class ChatController {
           if (asApiError(error).status === 409) void this.#lookAgain();
           return;
         }
-        await this.#rejoin(id);
+        await this.#stream.rejoin(id);
       }
       const id = known();
       if (id !== null) await this.#finish(id);
@@ -327,67 +340,11 @@ export class ChatController {
     this.#following = following;
   }
 
-  async #join(runId: string): Promise<void> {
-    try {
-      await this.#readAgain(runId);
-    } catch {
-      await this.#rejoin(runId);
-    }
-    await this.#finish(runId);
-  }
-
-  /** The connection is gone; the run goes on without us. Joins it again where it was left, with growing delays. */
-  async #rejoin(runId: string): Promise<void> {
-    let last: unknown = null;
-    for (const delay of REJOIN_DELAYS) {
-      this.#apply({ kind: 'reconnecting' });
-      await this.#parts.sleep(delay, this.#closed.signal);
-      try {
-        const run = await this.#parts.api.run(this.threadId, runId);
-        if (run === null || !isActive(run)) return;
-        await this.#readAgain(runId);
-        return;
-      } catch (error) {
-        if (this.#closed.signal.aborted) throw error;
-        last = error;
-      }
-    }
-    throw last;
-  }
-
-  #readAgain(runId: string): Promise<void> {
-    const lastEventId =
-      this.#lastEvent?.runId === runId ? this.#lastEvent.id : afterReload(this.#parts.storage.getItem(eventKey(runId)));
-    const { signal } = this.#closed;
-    const stream = this.#parts.api.joinRun({ threadId: this.threadId, runId, lastEventId, signal });
-    return this.#read(
-      stream,
-      () => runId,
-      () => {},
-    );
-  }
-
-  async #read(
-    stream: AsyncIterable<StreamPart>,
-    runId: () => string | null,
-    named: (id: string) => void,
-  ): Promise<void> {
-    for await (const part of stream) {
-      if (part.event === 'metadata' && isDictionary(part.data) && typeof part.data.run_id === 'string')
-        named(part.data.run_id);
-      const id = runId();
-      if (part.id !== undefined && id !== null) this.#lastEvent = { runId: id, id: part.id };
-      if (part.event === 'gap') await this.#reload();
-      else this.#apply({ kind: 'part', event: part.event, data: part.data });
-    }
-  }
-
   /** The stream has ended: the server's state is the truth about what it left behind. */
   async #finish(runId: string): Promise<void> {
     const run = await this.#parts.api.run(this.threadId, runId);
     await this.#reload();
-    this.#parts.storage.removeItem(eventKey(runId));
-    this.#lastEvent = null;
+    this.#stream.forget(runId);
     // A stop is over when the server says that nothing acts any more, which can be later than the end of the stream.
     const stopped = this.#stop === 'no' || this.#stop === 'wanted' ? null : await this.#stop;
     if (this.#closed.signal.aborted) return;
@@ -428,38 +385,8 @@ export class ChatController {
     this.#parts.schedule(() => {
       this.#painting = false;
       this.#shown = this.#state;
-      if (this.#lastEvent !== null) this.#parts.storage.setItem(eventKey(this.#lastEvent.runId), this.#lastEvent.id);
+      this.#stream.keep();
       for (const listener of this.#listeners) listener();
     });
-  }
-}
-
-function eventKey(runId: string): string {
-  return `reindeer.event.${runId}`;
-}
-
-/**
- * A reload forgets the message that was being written: the reader goes back to the last fact, so that its pieces come again. An id is
- * `<epoch>-<fact>`, with `.<piece>` for what came after that fact.
- */
-export function afterReload(lastEventId: string | null): string | null {
-  return lastEventId?.replace(/\.\d+$/, '') ?? null;
-}
-
-function isActive(run: RunEntry): boolean {
-  return run.status === 'pending' || run.status === 'running';
-}
-
-/** How a run ended, from its row. `asks`: it stopped by itself, to ask something. */
-export function endedBy(run: RunEntry, asks: boolean): EndedRun {
-  switch (run.status) {
-    case 'error':
-      return { how: 'failed', trouble: { kind: 'model', detail: run.error } };
-    case 'timeout':
-      return { how: 'timeout', trouble: { kind: 'server', detail: run.error } };
-    case 'interrupted':
-      return { how: asks ? 'success' : 'stopped', trouble: null };
-    default:
-      return { how: 'success', trouble: null };
   }
 }

@@ -1,22 +1,12 @@
 import { useCallback, useState } from 'react';
 import type { SandboxEntry } from '../api/api.ts';
 import type { Rest } from '../api/rest.ts';
-import { isDictionary, listOf, textOr } from '../chat/wire.ts';
 import { Confirm } from '../parts/confirm.tsx';
 import { PlaceLink, usePage } from '../parts/page-context.tsx';
 import { Content } from '../parts/page-frame.tsx';
 import { useLoad, useWork, WorkTrouble } from '../parts/use-work.tsx';
 import { sizeText, timeLeft } from '../words/words.ts';
-
-interface Sandbox {
-  readonly id: string;
-  readonly state: string;
-  readonly threadId: string | null;
-  readonly idleMs: number;
-  /** Bytes; null = not known. */
-  readonly memory: number | null;
-  readonly commands: number;
-}
+import { readSandboxes, type Sandbox } from './sandboxes.ts';
 
 /** Sandboxes that live between turns, for the operator: what there is, and how to stop it. */
 export function SandboxPanel({ rest, sandbox }: { readonly rest: Rest; readonly sandbox: SandboxEntry | null }) {
@@ -105,22 +95,4 @@ export function SandboxPanel({ rest, sandbox }: { readonly rest: Rest; readonly 
       )}
     </section>
   );
-}
-
-function readSandboxes(value: unknown): { readonly owner: string | null; readonly sandboxes: readonly Sandbox[] } {
-  const answer = isDictionary(value) ? value : {};
-  const number = (given: unknown) => (typeof given === 'number' ? given : 0);
-  return {
-    owner: textOr(answer.owner, null),
-    sandboxes: listOf(answer.sandboxes)
-      .filter(isDictionary)
-      .map((entry) => ({
-        id: textOr(entry.id, ''),
-        state: textOr(entry.state, ''),
-        threadId: textOr(entry.thread_id, null),
-        idleMs: number(entry.idle_seconds) * 1000,
-        memory: typeof entry.memory_bytes === 'number' ? entry.memory_bytes : null,
-        commands: number(entry.commands),
-      })),
-  };
 }
