@@ -173,7 +173,6 @@ describe.skipIf(executable === null)('pages and cards', () => {
     await say('/help');
     await dialog().getByText('/data-analysis').waitFor();
     await page.keyboard.press('Escape');
-    await field.press('Enter');
 
     await page.getByLabel('Effort').selectOption('High effort');
     await say('/goal a red picture frame');
@@ -221,7 +220,8 @@ describe.skipIf(executable === null)('pages and cards', () => {
     await page.getByRole('navigation').getByRole('button', { name: 'New chat' }).click();
     await page.getByLabel('Message', { exact: true }).fill('half a thought');
     await page.keyboard.press('Control+k');
-    await dialog().getByRole('combobox').fill('lake find');
+    await page.getByRole('combobox', { name: 'Title of a chat, or a page' }).and(page.locator(':focus')).waitFor();
+    await page.keyboard.type('lake find');
     await dialog().getByRole('option', { name: 'find the lake' }).waitFor();
     await page.keyboard.press('Enter');
     await page.locator('.messages').getByText('Heard: find the lake').waitFor();

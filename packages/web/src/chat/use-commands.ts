@@ -55,6 +55,8 @@ export function useCommands(controller: ChatController) {
     else if (count > MOST_GOAL) setProblems([say('commands.goal.long', { most: MOST_GOAL, count })]);
     else {
       try {
+        // A new chat takes the place of this one: nothing can be put away afterwards.
+        if (command.name === 'new') context.done();
         const told = await act(command);
         context.done();
         setNotice(told);

@@ -16,7 +16,11 @@ export function Dialog({ title, onClose, children, wide }: DialogProps) {
   const titleId = useId();
   useEffect(() => {
     const element = dialog.current;
-    if (element !== null && !element.open) element.showModal();
+    if (element !== null && !element.open) {
+      element.showModal();
+      // Where there is something to fill in, that comes first, and not the button that closes.
+      element.querySelector<HTMLElement>('input:not([type="file"], [type="checkbox"]), textarea')?.focus();
+    }
     return () => element?.close();
   }, []);
   return (
