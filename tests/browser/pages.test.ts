@@ -183,6 +183,14 @@ describe.skipIf(executable === null)('pages and cards', () => {
     await goal.getByText('The colour is missing.').waitFor();
     await goal.getByText('1 of 8 more turns taken').waitFor();
     expect(provider.requests().some(({ body }) => body.reasoning_effort === 'high')).toBe(true);
+    // With all that there is to choose, and a list over it.
+    await page.setViewportSize({ width: 320, height: 700 });
+    await field.fill('/');
+    await offered.first().waitFor();
+    expect(await overflow(page)).toBe(0);
+    expect(await namelessControls(page)).toEqual([]);
+    await field.fill('');
+    await page.setViewportSize({ width: 1200, height: 850 });
     await page.reload();
     await button('Take the goal away').click();
     await goal.waitFor({ state: 'detached' });

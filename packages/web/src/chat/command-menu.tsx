@@ -26,8 +26,8 @@ export function useCommandMenu(rest: Rest, text: string, write: (text: string) =
   const isBegun = begun !== null;
   const [skills, setSkills] = useState<readonly Skill[]>([]);
   const [chosen, setChosen] = useState(0);
-  // Escape closes it for the text that stands there.
-  const [closedAt, setClosedAt] = useState<string | null>(null);
+  // Escape closes it until something else is written.
+  const [closed, setClosed] = useState(false);
   useEffect(() => {
     if (!isBegun) return;
     const leave = new AbortController();
@@ -39,8 +39,11 @@ export function useCommandMenu(rest: Rest, text: string, write: (text: string) =
     return () => leave.abort();
   }, [rest, isBegun]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: another text is another list
-  useEffect(() => setChosen(0), [text]);
-  const offered = begun === null || closedAt === text ? [] : offers(begun, skills);
+  useEffect(() => {
+    setChosen(0);
+    setClosed(false);
+  }, [text]);
+  const offered = begun === null || closed ? [] : offers(begun, skills);
   const take = (offer: Offer) => write(`/${offer.name} `);
   const at = Math.min(chosen, offered.length - 1);
   const onKey = (event: KeyboardEvent): boolean => {
@@ -61,7 +64,7 @@ export function useCommandMenu(rest: Rest, text: string, write: (text: string) =
         take(offer);
         return true;
       case 'Escape':
-        setClosedAt(text);
+        setClosed(true);
         return true;
       default:
         return false;

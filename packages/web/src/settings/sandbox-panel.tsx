@@ -5,7 +5,7 @@ import { Confirm } from '../parts/confirm.tsx';
 import { PlaceLink, usePage } from '../parts/page-context.tsx';
 import { Content } from '../parts/page-frame.tsx';
 import { useLoad, useWork, WorkTrouble } from '../parts/use-work.tsx';
-import { sizeText, timeLeft } from '../words/words.ts';
+import { isWordKey, type Say, sizeText, timeLeft } from '../words/words.ts';
 import { readSandboxes, type Sandbox } from './sandboxes.ts';
 
 /** Sandboxes that live between turns, for the operator: what there is, and how to stop it. */
@@ -40,7 +40,9 @@ export function SandboxPanel({ rest, sandbox }: { readonly rest: Rest; readonly 
                     <th>{say('settings.sandbox.state')}</th>
                     <th>{say('settings.sandbox.idle')}</th>
                     <th>{say('settings.sandbox.memory')}</th>
-                    <th />
+                    <th>
+                      <span className="only-heard">{say('settings.sandbox.stop')}</span>
+                    </th>
                   </tr>
                 </thead>
                 <tbody>
@@ -55,7 +57,7 @@ export function SandboxPanel({ rest, sandbox }: { readonly rest: Rest; readonly 
                           </PlaceLink>
                         )}
                       </td>
-                      <td>{entry.state}</td>
+                      <td>{stateText(entry.state, say)}</td>
                       <td>{timeLeft(entry.idleMs, say)}</td>
                       <td>{entry.memory === null ? '–' : sizeText(entry.memory)}</td>
                       <td>
@@ -95,4 +97,9 @@ export function SandboxPanel({ rest, sandbox }: { readonly rest: Rest; readonly 
       )}
     </section>
   );
+}
+
+function stateText(state: string, say: Say): string {
+  const key = `settings.sandbox.state.${state}`;
+  return isWordKey(key) ? say(key) : state;
 }
