@@ -75,7 +75,7 @@ export async function batchAcrossStop({ items, concurrency, stopAt, say }: Batch
 }
 
 async function storedItems(folder: string, batchId: string): Promise<BatchItem[]> {
-  const stores = await openSqlite({ folder: join(folder, '.reindeer'), surroundings: systemSurroundings() });
+  const stores = await openSqlite({ folder: join(folder, '.reindeer/data'), surroundings: systemSurroundings() });
   try {
     const all: BatchItem[] = [];
     for (;;) {
