@@ -1,4 +1,5 @@
 import { ReindeerError, VIRTUAL_ROOT } from '@reindeer/protocol';
+import { systemCode, toFileError } from '../files/file-errors.ts';
 import { KeyedLock } from '../keyed-lock.ts';
 import { mirrorFrames } from '../server/mirror-routes.ts';
 import type { MirrorClient } from './client.ts';
@@ -11,6 +12,8 @@ import type { Tree } from './tree.ts';
 const BATCH = 2_000;
 /** The stamp of what may have been written. */
 const UNKNOWN = '?';
+/** What no connection fails with. */
+const OF_THE_DISK = ['ENOSPC', 'EDQUOT', 'EROFS', 'EIO'];
 /** Names in a notice. */
 const MAX_NAMED = 5;
 
@@ -128,6 +131,7 @@ export class FolderMirror {
     } catch (error) {
       // It changed while it was read; whoever changes it has not ended, and it is fetched after that.
       if (error instanceof VoidContent) return true;
+      if (OF_THE_DISK.includes(systemCode(error) ?? '')) throw toFileError(error, `${VIRTUAL_ROOT}/${entry.path}`);
       throw error;
     }
   }

@@ -9,7 +9,9 @@ import { realClock } from '../test-support.ts';
 import { MirrorClient } from './client.ts';
 import { checkedEntry, fileEntry, type MirrorEntry } from './entry.ts';
 import { headerFrame } from './frames.ts';
+import { FolderMirror } from './mirror.ts';
 import { mirrorScene } from './testing/scene.ts';
+import { Tree } from './tree.ts';
 
 const shell = (folder: string, script: string) => promisify(execFile)('bash', ['-c', script], { cwd: folder });
 
@@ -79,6 +81,31 @@ describe('what cannot be brought', () => {
     expect((await mirror.bring(client)).notices).toEqual([]);
     expect(await readFile(`${there}/uploads/table.csv`, 'utf8')).toBe('a,b');
   });
+});
+
+test('a full disk is named, nothing half is left, and what could not be read back comes once there is room', async () => {
+  const { here, skills, there, client, mirror } = await mirrorScene();
+  await mirror.bring(client);
+  await writeFile(`${there}/outputs/a`, 'made');
+  const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
+  const folders = new Map(
+    [...Object.entries(here), ['skills', skills] as const].filter(([name]) => name !== 'temporary'),
+  );
+  const place = async () => {
+    throw full;
+  };
+  const onFull = new FolderMirror(new Tree({ folders, place, commands: false }), 1_000);
+  await onFull.bring({
+    ...client,
+    list: async () => ({ entries: new Map(), leftOut: new Set(), complete: true }),
+  } as MirrorClient);
+  await expect(onFull.fetch(client)).rejects.toMatchObject({
+    code: 'over_capacity',
+    message: expect.stringContaining('/mnt/user-data/outputs/a: no space is left on the disk'),
+  });
+  expect(await readdir(here.outputs)).toEqual([]);
+  await mirror.fetch(client);
+  expect(await readFile(`${here.outputs}/a`, 'utf8')).toBe('made');
 });
 
 describe('a sandbox whose server is no longer ours', () => {
