@@ -111,6 +111,8 @@ export function sandboxAdoptionContract(factory: SandboxLifecycleFactory): void 
       expect(b.provider.list()).toEqual([]);
       expect(await owner(id)).toBe('a');
       expect(engine.stopped).toEqual([]);
+      // It is skipped for being owned: the store need not refuse a claim.
+      expect(b.store.of('claim')).toEqual([]);
     });
 
     test(
