@@ -65,7 +65,7 @@ export function containerReport(
       provider: 'container',
       canExecute: false,
       reason,
-      remedy: 'start Docker or Podman; commands run as soon as it answers.',
+      remedy: 'start Docker or Podman, and let this user in at its socket; commands run as soon as it answers.',
       network: settings.network,
       limits: [],
     };
