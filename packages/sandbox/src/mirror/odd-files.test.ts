@@ -95,10 +95,10 @@ test('a full disk is named, nothing half is left, and what could not be read bac
     throw full;
   };
   const onFull = new FolderMirror(new Tree({ folders, place, commands: false }), 1_000);
-  await onFull.bring({
-    ...client,
-    list: async () => ({ entries: new Map(), leftOut: new Set(), complete: true }),
-  } as MirrorClient);
+  const { list } = client;
+  client.list = async () => ({ entries: new Map(), leftOut: new Set(), complete: true });
+  await onFull.bring(client);
+  client.list = list;
   await expect(onFull.fetch(client)).rejects.toMatchObject({
     code: 'over_capacity',
     message: expect.stringContaining('/mnt/user-data/outputs/a: no space is left on the disk'),
