@@ -283,7 +283,7 @@ Ctrl-C stops: running work gets its time to end. Ctrl-\\ leaves at once.
   --model   name of a configured model
   --thread  continue this thread; a new one otherwise
   --json    one event per line on standard output
-  --attach  let the server that is running do it (--host and --port say where; REINDEER_TOKEN if it needs one)
+  --attach  let the server that is running do it (found by itself; --host and --port name another, REINDEER_TOKEN its token)
 
 Exit code: 0 done, 1 failed, 2 wrong usage, 3 the agent asks something first (answer with --thread).
 `,

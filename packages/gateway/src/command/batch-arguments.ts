@@ -112,7 +112,7 @@ reindeer batch list
   --output       where the table of results goes; default <table>.results.csv
   --detach       with --attach: start, and do not wait
   --json         progress as one JSON object per line on standard output
-  --attach       let the server that is running do it (--host and --port say where; REINDEER_TOKEN if it needs one)
+  --attach       let the server that is running do it (found by itself; --host and --port name another, REINDEER_TOKEN its token)
 
 Without --attach the batch is worked on here, until it is over. Ctrl-C stops; reindeer batch watch <id>, or a server, goes on with it.
 Exit code: 0 all succeeded, 1 some did not, 2 wrong usage, 130 stopped.

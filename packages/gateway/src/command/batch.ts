@@ -5,13 +5,13 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { checkSchema, decodeTable, formatOf, itemsOfRows, readRows } from '@reindeer/agent';
 import { isBatchOver, type JsonObject, type NewItem, newId, ReindeerError } from '@reindeer/protocol';
-import { keptToken, startUrl } from '../access.ts';
 import type { Command } from './arguments.ts';
 import { askServer, type Server } from './attach.ts';
 import { BatchesHere } from './batches-here.ts';
 import { BatchesOnServer } from './batches-on-server.ts';
 import { calledAs, EXIT, type Host } from './host.ts';
 import { ProgressLine, type ProgressView } from './progress.ts';
+import { runningServer } from './running.ts';
 import { type Prepared, prepare } from './start.ts';
 
 type BatchCommand = Extract<Command, { name: 'batch' }>;
@@ -50,7 +50,9 @@ export async function batch(host: Host, command: BatchCommand): Promise<number> 
   const prepared = await prepare(host, command, true);
   // What can be wrong with the input is found before anything is started.
   const request = command.action === 'start' ? await requestOf(host, command) : null;
-  const batches = command.attach ? new BatchesOnServer(host, await serverOf(prepared)) : await openHere(host, prepared);
+  const batches = command.attach
+    ? new BatchesOnServer(host, await serverOf(prepared, command))
+    : await openHere(host, prepared);
   let code: number = EXIT.failed;
   let failure: unknown = null;
   try {
@@ -75,9 +77,8 @@ async function openHere(host: Host, prepared: Prepared): Promise<BatchesHere> {
   }
 }
 
-async function serverOf({ settings }: Prepared): Promise<Server> {
-  const token = settings.server.token ?? (await keptToken(settings));
-  const server: Server = { url: startUrl(settings.server.host, settings.server.port, null).replace(/\/$/, ''), token };
+async function serverOf({ settings }: Prepared, command: BatchCommand): Promise<Server> {
+  const server = await runningServer(settings, command);
   // Says at once when nobody is there.
   await askServer(server, 'GET', '/health');
   return server;

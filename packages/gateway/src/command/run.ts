@@ -1,10 +1,10 @@
 import { EMPTY_REQUEST, isId, type JsonObject, ReindeerError, type StreamEvent } from '@reindeer/protocol';
-import { keptToken, startUrl } from '../access.ts';
 import type { Composed } from '../compose.ts';
 import { didYouMean } from '../nearest.ts';
 import type { Command } from './arguments.ts';
-import { cancelOnServer, type Server, streamFromServer } from './attach.ts';
+import { cancelOnServer, streamFromServer } from './attach.ts';
 import { calledAs, EXIT, type Host } from './host.ts';
+import { runningServer } from './running.ts';
 import { openSession, type Prepared, prepare, start } from './start.ts';
 import { TERMINAL_MODES, Terminal } from './terminal.ts';
 
@@ -125,8 +125,7 @@ async function exitCodeHere(composed: Composed, terminal: Terminal): Promise<num
 
 async function runOnServer(host: Host, command: RunCommand, { settings }: Prepared): Promise<number> {
   const terminal = new Terminal(host, command.json);
-  const token = settings.server.token ?? (await keptToken(settings));
-  const server: Server = { url: startUrl(settings.server.host, settings.server.port, null).replace(/\/$/, ''), token };
+  const server = await runningServer(settings, command);
   const leaving = new AbortController();
   const leave = () => leaving.abort();
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) host.process.on(signal, leave);

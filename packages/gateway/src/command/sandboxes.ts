@@ -1,8 +1,8 @@
 import { ReindeerError } from '@reindeer/protocol';
-import { keptToken, startUrl } from '../access.ts';
 import type { Command } from './arguments.ts';
 import { askServer, type Server } from './attach.ts';
 import { EXIT, type Host } from './host.ts';
+import { runningServer } from './running.ts';
 import { prepare } from './start.ts';
 
 type SandboxesCommand = Extract<Command, { name: 'sandboxes' }>;
@@ -21,8 +21,7 @@ interface Row {
 /** `reindeer sandboxes`: asks the server that is running what it keeps, and stops what it is told to. Answers the exit code. */
 export async function sandboxes(host: Host, command: SandboxesCommand): Promise<number> {
   const { settings } = await prepare(host, command, true);
-  const token = settings.server.token ?? (await keptToken(settings));
-  const server: Server = { url: startUrl(settings.server.host, settings.server.port, null).replace(/\/$/, ''), token };
+  const server = await runningServer(settings, command);
   switch (command.action) {
     case 'list':
       return await list(host, server, command.json);

@@ -1,8 +1,10 @@
 import { ReindeerError } from '@reindeer/protocol';
+import { startUrl } from '../access.ts';
 import type { Composed } from '../compose.ts';
 import type { Command } from './arguments.ts';
 import { EXIT, type Host } from './host.ts';
-import { openSession, prepare, start } from './start.ts';
+import { announce, announced } from './running.ts';
+import { openSession, type Prepared, prepare, start } from './start.ts';
 
 /** Milliseconds that `--check` waits for a healthy answer. */
 const HEALTHY_WITHIN_MS = 30_000;
@@ -11,7 +13,9 @@ const HEALTHY_WITHIN_MS = 30_000;
 export async function serve(host: Host, command: Extract<Command, { name: 'serve' }>): Promise<number> {
   const begun = performance.now();
   const prepared = await prepare(host, { ...command, port: command.port ?? (command.check ? 0 : undefined) });
-  const session = openSession(host, prepared);
+  let takeBack = async () => {};
+  // While the folder is still this one's: behind that, another server may have written its own.
+  const session = openSession(host, prepared, () => takeBack());
   let composed: Composed;
   try {
     composed = await start(host, prepared, session, true);
@@ -21,7 +25,7 @@ export async function serve(host: Host, command: Extract<Command, { name: 'serve
     session.stop(asked ? EXIT.done : EXIT.failed);
     const code = await session.ended;
     if (asked) return code;
-    throw error;
+    throw await withAddress(error, prepared);
   }
   const { server } = composed;
   if (server === null) throw new ReindeerError('internal', 'The server did not open its port.');
@@ -32,9 +36,19 @@ export async function serve(host: Host, command: Extract<Command, { name: 'serve
     session.stop(healthy ? EXIT.done : EXIT.failed);
     return await session.ended;
   }
+  takeBack = await announce(prepared.settings, server.host, server.port);
   await host.print(`Reindeer is ready: ${server.url}\n`);
   await host.print(notes(composed));
   return await session.ended;
+}
+
+/** Somebody who starts it twice mostly looks for the page. */
+async function withAddress(error: unknown, { settings }: Prepared): Promise<unknown> {
+  if (!ReindeerError.is(error) || error.code !== 'data_folder_locked') return error;
+  const other = await announced(settings);
+  if (other === null) return error;
+  const message = `${error.message} Its page is ${startUrl(other.host, other.port, null)}`;
+  return new ReindeerError('data_folder_locked', message, { cause: error });
 }
 
 /** What somebody who has just started it should know. */
