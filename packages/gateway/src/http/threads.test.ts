@@ -184,6 +184,36 @@ describe('state', () => {
 });
 
 describe('messages and facts', () => {
+  test('a plan that replaces another tells what it changed', verifies('MW-20'), async () => {
+    fixture.threads.add('planned');
+    const writing = (seq: number, status: string) => {
+      const tool_calls = [
+        {
+          id: `c${seq}`,
+          name: 'write_todos',
+          args: {
+            todos: [
+              { content: 'a', status },
+              { content: 'b', status: 'pending' },
+            ],
+          },
+        },
+      ];
+      const message = { type: 'ai', id: `m${seq}`, content: '', tool_calls };
+      return { threadId: 'planned', seq, runId: 'r', at: seq, body: { kind: 'message' as const, ns: '', message } };
+    };
+    fixture.threads.facts_.push(writing(3, 'in_progress'), writing(5, 'completed'));
+    const { body } = await send('GET', '/threads/planned/messages/page?limit=2');
+    const rows = body.data as { metadata: { token_usage_attribution: { steps: unknown } } }[];
+    expect(rows.map(({ metadata }) => metadata.token_usage_attribution.steps)).toEqual([
+      [
+        { kind: 'todo_start', label: 'a' },
+        { kind: 'todo_add', label: 'b' },
+      ],
+      [{ kind: 'todo_complete', label: 'a' }],
+    ]);
+  });
+
   test('pages are oldest first and lead to the page before', async () => {
     fixture.threads.add('t');
     const message = (seq: number, type: string) => ({
