@@ -46,8 +46,10 @@ describe.skipIf(executable === null)('the page', () => {
   const idle = () => page.locator('.status.working').waitFor({ state: 'detached' });
   const answer = () => page.locator('.turn.agent').last();
   const answered = async (text: string) => {
+    // The answer before it may still be the last one, with nothing at work yet.
+    const before = await page.locator('.turn.agent').count();
     await say(text);
-    await answer().waitFor();
+    await page.locator('.turn.agent').nth(before).waitFor();
     await idle();
   };
 

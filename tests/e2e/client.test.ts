@@ -222,17 +222,22 @@ describe('the official client', () => {
     await using own = connectClient({ url, ...(server.token === null ? {} : { token: server.token }) });
     const ids: string[] = [];
     let text = '';
+    let isCut = false;
     for await (const { type, data } of own.stream('scene:slow')) {
       if (type === 'metadata') ids.push(data.run_id);
       if (type === 'messages-tuple') {
-        for (const cut of cuts.splice(0, text === '' ? cuts.length : 0)) cut();
+        // Once: what is taken back begins anew, and would be cut again.
+        for (const cut of cuts.splice(0, isCut ? 0 : cuts.length)) cut();
+        isCut = true;
         // Where the server cannot know what had arrived, it takes the message back and tells it anew.
         text = data.type === 'ai' ? text + data.content : '';
       }
       if (type === 'end') expect(data).toMatchObject({ status: 'success', run_id: ids[0] });
     }
     expect(text).toBe('word '.repeat(120));
-    expect([ids.length, cuts.length]).toEqual([1, 1]);
+    expect(ids).toHaveLength(1);
+    // It came through another connection.
+    expect(cuts.length).toBeGreaterThan(0);
     for (const cut of cuts) cut();
     await new Promise((resolve) => proxy.close(resolve));
   });

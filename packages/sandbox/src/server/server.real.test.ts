@@ -130,9 +130,9 @@ describe('the server in a sandbox', () => {
     };
     expect(await said('/v1/bash/exec', { command: 5 })).toEqual([422, 'command must be a text.']);
     expect(await said('/v1/bash/exec', { command: ' ', exec_dir: home })).toEqual([422, 'The command is empty.']);
-    expect(await said('/v1/bash/exec', { command: 'x', exec_dir: '/nowhere' })).toEqual([
+    expect(await said('/v1/bash/exec', { command: 'x', exec_dir: '/no-such-folder' })).toEqual([
       404,
-      '/nowhere: no such folder to start in',
+      '/no-such-folder: no such folder to start in',
     ]);
     expect(await said('/v1/bash/exec', { command: 'x', exec_dir: home, env: { 'A B': 'x' } })).toMatchObject([
       422,
@@ -280,7 +280,7 @@ for (const [name, front] of [
       });
       await mkdir(`${home}/sub`);
       expect((await run({ command: 'cat <<< é; pwd', cwd: `${home}/sub` })).output).toBe(`é\n${home}/sub\n`);
-      await expect(run({ command: 'x', cwd: '/nowhere' })).rejects.toMatchObject({ code: 'not_found' });
+      await expect(run({ command: 'x', cwd: '/no-such-folder' })).rejects.toMatchObject({ code: 'not_found' });
     });
 
     test('no proxy of the environment is asked', verifies('SX-10'), async () => {
