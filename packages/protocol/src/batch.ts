@@ -44,6 +44,8 @@ export interface Batch {
   readonly spec: JsonObject;
   /** Times that the batch came to its end; more than one after a retry. */
   readonly ends: number;
+  /** It is over, and its results stand in the files of its thread. */
+  readonly filed: boolean;
   readonly createdAt: number;
   readonly updatedAt: number;
   readonly startedAt: number | null;
@@ -217,6 +219,7 @@ export type BatchControl =
 /** A batch whose end is to be written to files and told. */
 export interface EndedBatch {
   readonly batch: Batch;
+  /** The agent is to be told, and has not read of this end itself. */
   readonly notify: boolean;
 }
 
@@ -308,6 +311,15 @@ export interface BatchStore {
     readonly limit: number;
     readonly now: number;
   }): Promise<readonly EndedBatch[]>;
+  /** The results stand in files; the rest of the report is free for whoever takes it next. False as for `reported`. */
+  filed(input: { readonly batchId: string; readonly owner: string; readonly ends: number }): Promise<boolean>;
+  /** The agent cannot be told now: nobody takes the report before `until`. False as for `reported`. */
+  postpone(input: {
+    readonly batchId: string;
+    readonly owner: string;
+    readonly ends: number;
+    readonly until: number;
+  }): Promise<boolean>;
   /** The report is done. False: a retry reopened the batch, or another one reports. */
   reported(input: { readonly batchId: string; readonly owner: string; readonly ends: number }): Promise<boolean>;
   /**
@@ -319,6 +331,6 @@ export interface BatchStore {
     readonly after: string;
     readonly limit: number;
   }): Promise<readonly LeftThread[]>;
-  /** The agent has read of the end: nobody needs to tell it. */
+  /** The agent has read of this end: nobody needs to tell it. Of a later one it is told all the same. */
   told(input: { readonly batchId: string; readonly ends: number }): Promise<void>;
 }

@@ -25,6 +25,9 @@ export const BATCH_TOOLS = ['batch_task', 'batch_status', 'batch_wait', 'cancel_
 const LONGEST_WAIT_S = 3_600;
 const MOST_FILES = 5_000;
 const SHOWN = 20;
+/** The results of a batch that is over are written to files: how long they are waited for, and looked for. */
+const FILES_WITHIN_MS = 20_000;
+const LOOK_FOR_FILES_MS = 100;
 /** Between two progress events of one waiting call. */
 const PROGRESS_MS = 2_000;
 
@@ -212,13 +215,35 @@ async function wait(
   }
   signal.throwIfAborted();
   context.signal?.throwIfAborted();
-  const progress = last ?? missing(batchId);
+  if (last === null) return missing(batchId);
+  if (!isBatchOver(last.batch.status)) return marked(`Not over yet. ${summaryOf(last)}`, last.batch);
+  const turn = context.signal === undefined ? signal : AbortSignal.any([signal, context.signal]);
+  const progress = await whenFiled(service, clock, last, turn);
   const { batch } = progress;
-  if (!isBatchOver(batch.status)) return marked(`Not over yet. ${summaryOf(progress)}`, batch);
   await heard(service, progress);
   const failures = (await service.items({ ...where, status: 'failed', offset: 0, limit: 5, results: false })) ?? [];
   const good = (await service.items({ ...where, status: 'succeeded', offset: 0, limit: SHOWN, results: false })) ?? [];
   return marked([summaryOf(progress), ...failures.map(lineOf), ...good.map(lineOf)].join('\n'), batch);
+}
+
+/** The answer names the files with the results, so that it waits until they are there; a while, for where nobody can write them. */
+async function whenFiled(
+  service: BatchService,
+  clock: Surroundings['clock'],
+  over: BatchProgress,
+  signal: AbortSignal,
+): Promise<BatchProgress> {
+  const { batchId, userId } = over.batch;
+  const until = clock.monotonic() + FILES_WITHIN_MS;
+  let progress = over;
+  while (!progress.batch.filed && service.working && clock.monotonic() < until) {
+    await clock.sleep(LOOK_FOR_FILES_MS, signal);
+    const found = await service.get({ batchId, userId });
+    // A retry took it up again: what was heard counts.
+    if (found === null || found.batch.ends !== over.batch.ends || !isBatchOver(found.batch.status)) break;
+    progress = found;
+  }
+  return progress;
 }
 
 /** The agent reads of the end here: no further run needs to tell it. */
@@ -252,8 +277,13 @@ async function itemsFor(args: TaskArguments, context: ToolContext): Promise<read
       args.items.map(async ({ key, prompt, values }, index): Promise<TemplateItem> => {
         const name = key ?? String(index + 1);
         if (prompt !== undefined) return { key: name, prompt, ...(acceptance === undefined ? {} : { acceptance }) };
-        const [made] = await itemsOfRows([values ?? {}], { template: needed(), acceptance });
-        return { prompt: '', ...made, key: name };
+        try {
+          const [made] = await itemsOfRows([values ?? {}], { template: needed(), acceptance });
+          return { prompt: '', ...made, key: name };
+        } catch (error) {
+          if (!ReindeerError.is(error)) throw error;
+          throw new ReindeerError(error.code, `Item ${index + 1}: ${error.message}`, { cause: error });
+        }
       }),
     );
   const sandbox = await context.sandbox();
@@ -325,9 +355,12 @@ const marked = (text: string, batch: Batch): MarkedText => ({ text, kwargs: { ba
 
 function summaryOf({ batch, counts }: BatchProgress): string {
   const open = counts.pending + counts.queued + counts.leased + counts.running;
-  const where = isBatchOver(batch.status)
-    ? ` All results: /mnt/user-data/outputs/batches/${batch.batchId}/results.csv`
-    : '';
+  const file = `/mnt/user-data/outputs/batches/${batch.batchId}/results.csv`;
+  const where = !isBatchOver(batch.status)
+    ? ''
+    : batch.filed
+      ? ` All results: ${file}`
+      : ` All results are being written to ${file}`;
   return `Batch ${batch.batchId} "${batch.title}": ${batch.status}. ${counts.succeeded} succeeded, ${counts.failed} failed, ${counts.cancelled} cancelled, ${open} open (${counts.running} running) of ${batch.totalItems}.${where}`;
 }
 

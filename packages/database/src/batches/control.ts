@@ -10,7 +10,7 @@ import { sql } from 'kysely';
 import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { type BatchRecord, findBatch, lockBatch, toBatch } from './rows.ts';
 import { OPEN, settle } from './settle.ts';
-import { PHASE } from './tables.ts';
+import { NOTIFY, PHASE } from './tables.ts';
 
 type Input<M extends keyof BatchStore> = Parameters<BatchStore[M]>[0];
 
@@ -90,6 +90,7 @@ const reopen = defineStatement((db, p: { batchKey: number; now: number }) =>
     .set({
       status: 'queued',
       phase: PHASE.open,
+      notify: sql<number>`case when notify = ${sql.lit(NOTIFY.heard)} then ${sql.lit(NOTIFY.yes)} else notify end`,
       reporter: null,
       reporter_until: null,
       ended_at: null,

@@ -13,6 +13,7 @@ import { type Kysely, sql } from 'kysely';
 import { defineStatement, type Tx } from '../executor.ts';
 import type { Database } from '../schema.ts';
 import { typed } from '../sql.ts';
+import { PHASE } from './tables.ts';
 
 const columns = [
   'batch_key',
@@ -24,6 +25,7 @@ const columns = [
   'title',
   'subagent_type',
   'status',
+  'phase',
   'total_items',
   'max_live',
   'max_running',
@@ -54,6 +56,7 @@ export const toBatch = (row: BatchRecord): Batch => ({
   maxAttempts: row.max_attempts,
   spec: JSON.parse(row.spec) as JsonObject,
   ends: row.ends,
+  filed: row.phase === PHASE.toTell || row.phase === PHASE.done,
   createdAt: row.created_at,
   updatedAt: row.updated_at,
   startedAt: row.started_at,

@@ -6,7 +6,7 @@ import { controlScripts } from './control.ts';
 import { createBatch } from './create.ts';
 import { holdScripts } from './hold.ts';
 import { countItems, findBatch, readItems, selectBatches, toBatch } from './rows.ts';
-import { PHASE } from './tables.ts';
+import { NOTIFY, PHASE } from './tables.ts';
 
 type Input<M extends keyof BatchStore> = Parameters<BatchStore[M]>[0];
 
@@ -21,10 +21,11 @@ const ofUser = defineStatement((db, p: { userId: string; limit: number }) =>
   selectBatches(db).where('user_id', '=', p.userId).orderBy('batch_key', 'desc').limit(p.limit),
 );
 
+const AFTER_THE_END = [PHASE.toReport, PHASE.toTell];
 const toReport = defineStatement((db, p: { now: number; limit: number }, dialect) =>
   selectBatches(db)
     .select('notify')
-    .where('phase', '=', PHASE.toReport)
+    .where('phase', 'in', AFTER_THE_END)
     .where((eb) => eb.or([eb('reporter_until', 'is', null), eb('reporter_until', '<=', p.now)]))
     .orderBy('batch_key')
     .limit(p.limit)
@@ -35,20 +36,49 @@ const take = defineStatement((db, p: { batchKey: number; owner: string; until: n
     .updateTable('batches')
     .set({ reporter: p.owner, reporter_until: p.until })
     .where('batch_key', '=', p.batchKey)
-    .where('phase', '=', PHASE.toReport)
+    .where('phase', 'in', AFTER_THE_END)
     .where((eb) => eb.or([eb('reporter_until', 'is', null), eb('reporter_until', '<=', p.now)])),
 );
-const done = defineStatement((db, p: { batchId: string; owner: string; ends: number }) =>
+/** A step of the report by the one that took it. */
+interface Report {
+  readonly batchId: string;
+  readonly owner: string;
+  readonly ends: number;
+}
+const filed = defineStatement((db, p: Report) =>
+  db
+    .updateTable('batches')
+    .set({ phase: PHASE.toTell, reporter: null, reporter_until: null })
+    .where('batch_id', '=', p.batchId)
+    .where('reporter', '=', p.owner)
+    .where('ends', '=', p.ends)
+    .where('phase', '=', PHASE.toReport),
+);
+const postpone = defineStatement((db, p: Report & { until: number }) =>
+  db
+    .updateTable('batches')
+    .set({ reporter_until: p.until })
+    .where('batch_id', '=', p.batchId)
+    .where('reporter', '=', p.owner)
+    .where('ends', '=', p.ends)
+    .where('phase', '=', PHASE.toTell),
+);
+const done = defineStatement((db, p: Report) =>
   db
     .updateTable('batches')
     .set({ phase: PHASE.done, reporter: null, reporter_until: null })
     .where('batch_id', '=', p.batchId)
     .where('reporter', '=', p.owner)
     .where('ends', '=', p.ends)
-    .where('phase', '=', PHASE.toReport),
+    .where('phase', 'in', AFTER_THE_END),
 );
-const forget = defineStatement((db, p: { batchId: string; ends: number }) =>
-  db.updateTable('batches').set({ notify: 0 }).where('batch_id', '=', p.batchId).where('ends', '=', p.ends),
+const heard = defineStatement((db, p: { batchId: string; ends: number }) =>
+  db
+    .updateTable('batches')
+    .set({ notify: NOTIFY.heard })
+    .where('batch_id', '=', p.batchId)
+    .where('ends', '=', p.ends)
+    .where('notify', '=', NOTIFY.yes),
 );
 
 /** The id of an item's thread is its own, with another sign in it. */
@@ -114,7 +144,7 @@ async function claimEnded(tx: Tx, input: Input<'claimEnded'>): Promise<EndedBatc
   const taken: EndedBatch[] = [];
   for (const row of await tx.all(toReport, { now, limit }))
     if ((await tx.run(take, { batchKey: row.batch_key, owner, until: now + leaseMs, now })) === 1)
-      taken.push({ batch: toBatch(row), notify: row.notify === 1 });
+      taken.push({ batch: toBatch(row), notify: row.notify === NOTIFY.yes });
   return taken;
 }
 
@@ -138,6 +168,16 @@ export const batchScripts = {
   ...holdScripts,
   ...controlScripts,
   'batches.claimEnded': defineScript('batches.claimEnded', 'write', claimEnded),
+  'batches.filed': defineScript(
+    'batches.filed',
+    'write',
+    async (tx, input: Input<'filed'>) => (await tx.run(filed, input)) === 1,
+  ),
+  'batches.postpone': defineScript(
+    'batches.postpone',
+    'write',
+    async (tx, input: Input<'postpone'>) => (await tx.run(postpone, input)) === 1,
+  ),
   'batches.reported': defineScript(
     'batches.reported',
     'write',
@@ -151,6 +191,6 @@ export const batchScripts = {
     })),
   ),
   'batches.told': defineScript('batches.told', 'write', async (tx, input: Input<'told'>): Promise<void> => {
-    await tx.run(forget, input);
+    await tx.run(heard, input);
   }),
 };

@@ -32,6 +32,8 @@ export function batchStore(call: Call, first: Call): BatchStore {
     cancelItem: (input) => call('batches.cancelItem', input),
     retryItem: (input) => call('batches.retryItem', input),
     claimEnded: (input) => call('batches.claimEnded', input),
+    filed: (input) => call('batches.filed', input),
+    postpone: (input) => call('batches.postpone', input),
     reported: (input) => call('batches.reported', input),
     leftThreads: (input) => call('batches.leftThreads', input),
     told: (input) => call('batches.told', input),

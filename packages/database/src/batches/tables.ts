@@ -6,8 +6,11 @@ export interface BatchTables {
   batch_item_details: BatchItemDetailsTable;
 }
 
-/** Phases of a batch, for the scheduler: what is to be done with it. */
-export const PHASE = { open: 0, toReport: 1, done: 2 } as const;
+/** Phases of a batch, for the scheduler: what is to be done with it. `toTell`: its results stand in files. */
+export const PHASE = { open: 0, toReport: 1, done: 2, toTell: 3 } as const;
+
+/** Is the agent to be told of the end? `heard`: it was to be, and has read of this end itself. */
+export const NOTIFY = { no: 0, yes: 1, heard: 2 } as const;
 
 export interface BatchesTable {
   /** Order of creation. */
@@ -29,6 +32,7 @@ export interface BatchesTable {
   max_attempts: number;
   /** JSON object. */
   spec: string;
+  /** See `NOTIFY`. */
   notify: number;
   /** Times that the batch came to its end. */
   ends: number;

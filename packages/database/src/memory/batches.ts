@@ -61,6 +61,7 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
       ...row.batch,
       status: next,
       ends,
+      filed: over && row.batch.filed,
       updatedAt: now,
       startedAt: event.kind === 'work' ? (row.batch.startedAt ?? now) : row.batch.startedAt,
       endedAt: over ? now : null,
@@ -96,6 +97,13 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
     return row === null || item === undefined || item.batchId !== input.batchId ? null : { row, item };
   };
 
+  /** The batch whose end the caller reports. */
+  const reporting = (by: { readonly batchId: string; readonly owner: string; readonly ends: number }) => {
+    const row = batches.get(by.batchId);
+    const reports = row?.reporter?.owner === by.owner && row.batch.ends === by.ends;
+    return row !== undefined && reports && isBatchOver(row.batch.status) ? row : null;
+  };
+
   return {
     create: (input) =>
       transact(() => {
@@ -113,6 +121,7 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
             status: 'queued',
             totalItems: items.length,
             ends: 0,
+            filed: false,
             createdAt: now,
             updatedAt: now,
             startedAt: null,
@@ -120,6 +129,7 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
           },
           submissionKey,
           notify,
+          heard: 0,
           told: 0,
           reporter: null,
           items: items.map(
@@ -349,15 +359,30 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
           .slice(0, limit)
           .map((row) => {
             row.reporter = { owner, until: now + leaseMs };
-            return { batch: read(row), notify: row.notify };
+            return { batch: read(row), notify: row.notify && row.heard < row.batch.ends };
           }),
       ),
-    reported: ({ batchId, owner, ends }) =>
+    filed: (input) =>
       transact(() => {
-        const row = batches.get(batchId);
-        if (row === undefined || row.reporter?.owner !== owner || row.batch.ends !== ends) return false;
-        if (!isBatchOver(row.batch.status)) return false;
-        row.told = ends;
+        const row = reporting(input);
+        if (row === null || row.batch.filed) return false;
+        row.batch = { ...row.batch, filed: true };
+        row.reporter = null;
+        return true;
+      }),
+    postpone: (input) =>
+      transact(() => {
+        const row = reporting(input);
+        if (row === null || !row.batch.filed) return false;
+        row.reporter = { owner: input.owner, until: input.until };
+        return true;
+      }),
+    reported: (input) =>
+      transact(() => {
+        const row = reporting(input);
+        if (row === null) return false;
+        row.batch = { ...row.batch, filed: true };
+        row.told = input.ends;
         row.reporter = null;
         return true;
       }),
@@ -379,7 +404,7 @@ export function memoryBatchStore(database: MemoryDatabase, transact: Transact): 
     told: ({ batchId, ends }) =>
       transact(() => {
         const row = batches.get(batchId);
-        if (row !== undefined && row.batch.ends === ends) row.notify = false;
+        if (row !== undefined && row.batch.ends === ends) row.heard = ends;
       }),
   };
 }

@@ -89,7 +89,9 @@ export interface BatchItemRow {
 export interface BatchRow {
   batch: Batch;
   readonly submissionKey: string;
-  notify: boolean;
+  readonly notify: boolean;
+  /** The end that the agent read of itself. */
+  heard: number;
   /** The end that was reported last. */
   told: number;
   /** Who reports the end now, and until when nobody else does. */

@@ -184,6 +184,8 @@ test('no statement of a call reads a whole table', async () => {
   await call(scripts['batches.claimEnded'], { owner: 'o', leaseMs: 10, limit: 5, now: 61 });
   await call(scripts['batches.leftThreads'], { before: 61, after: '', limit: 5 });
   await call(scripts['batches.told'], { batchId: 'batch', ends: 1 });
+  await call(scripts['batches.filed'], { batchId: 'batch', owner: 'o', ends: 1 });
+  await call(scripts['batches.postpone'], { batchId: 'batch', owner: 'o', ends: 1, until: 70 });
   await call(scripts['batches.reported'], { batchId: 'batch', owner: 'o', ends: 1 });
   const memories = { userId: 'user', agent: '_default' };
   const fact = memoryFact('fact');

@@ -72,7 +72,6 @@ export class BatchReporter {
       limit: REPORTS_AT_ONCE,
       now: clock.now(),
     });
-    // Beside each other: one whose thread is busy keeps nobody waiting.
     await Promise.all(
       ended.map(async (one) => {
         try {
@@ -90,21 +89,17 @@ export class BatchReporter {
 
   async #report({ batch, notify }: EndedBatch, owner: string): Promise<void> {
     const { store, files, surroundings } = this.#parts;
-    const { clock } = surroundings;
     const { batchId, userId, threadId, ends } = batch;
     const found = await store.get({ batchId, userId });
     if (found === null) return;
-    if (files !== null) await writeResults(store, files({ userId, threadId }), batch);
-    const until = clock.monotonic() + REPORT_LEASE_MS - 5_000;
-    while (notify && !(await this.#tell(batch, found.counts))) {
-      await clock.sleep(BUSY_MS);
-      // Its lease runs out, and whoever comes then tries again.
-      if (this.#stopping.signal.aborted || clock.monotonic() >= until) return;
-      const still = await store.get({ batchId, userId });
-      // A retry reopened it, or the thread is gone: there is nothing to tell any more.
-      if (still === null || still.batch.ends !== ends || still.batch.endedAt === null) return;
-    }
-    await store.reported({ batchId, owner, ends });
+    if (!batch.filed) {
+      if (files !== null) await writeResults(store, files({ userId, threadId }), batch);
+      // Whether the agent is to be told is asked anew: it may have read of the end while they were written.
+      await store.filed({ batchId, owner, ends });
+    } else if (notify && !(await this.#tell(batch, found.counts)))
+      // Nobody waits for a busy thread. By then its agent may have read of the end itself.
+      await store.postpone({ batchId, owner, ends, until: surroundings.clock.now() + BUSY_MS });
+    else await store.reported({ batchId, owner, ends });
   }
 
   /** One internal run on the thread. False = the thread is busy. A deleted thread hears nothing. */
@@ -152,7 +147,8 @@ export class BatchReporter {
     while (!this.#stopping.signal.aborted) {
       const next = this.#bell.next();
       try {
-        await this.pass();
+        // Those that were filed are told next.
+        while ((await this.pass()) > 0 && !this.#stopping.signal.aborted);
       } catch (error) {
         logger.warn('Looking for ended batches failed; the next look tries again', { error: String(error) });
       }
@@ -174,7 +170,8 @@ function textFor(batch: Batch, counts: BatchCounts, hasFiles: boolean): string {
   return [
     `[Automatic notice, not written by the user] The batch "${title}" (${batchId}) is over: ${status}.`,
     `Of ${totalItems} items ${counts.succeeded} succeeded, ${counts.failed} failed, ${counts.cancelled} were cancelled.${where}`,
-    'Look at the results with batch_status or the files, and tell the user briefly what came of it. Do not start the batch again.',
+    // This run cannot delegate, so that no batch begins another without a person: it has none of their tools.
+    `${hasFiles ? 'Look at the results in the files, and tell' : 'Tell'} the user briefly what came of it. Do not start the batch again.`,
   ].join('\n');
 }
 
@@ -246,7 +243,9 @@ export async function* csvLines(items: AsyncIterable<BatchItem>, batch: Batch): 
   const columns = columnsOf(batch);
   const judged = isJudged(batch);
   const verdicts = judged ? ['accepted', 'verdict'] : [];
-  yield `${['key', 'status', ...columns, 'result', ...verdicts, 'error'].map(csvCell).join(',')}\r\n`;
+  const own = ['key', 'status', 'result', ...verdicts, 'error'];
+  const named = columns.map((column) => (own.includes(column) ? `result.${column}` : column));
+  yield `${['key', 'status', ...named, 'result', ...verdicts, 'error'].map(csvCell).join(',')}\r\n`;
   for await (const item of items) {
     const fields = columns.length === 0 ? {} : objectOf(item.result);
     const cells = columns.map((column) => {

@@ -394,6 +394,40 @@ export function batchStoreContract(name: string, open: () => Promise<OpenedStore
       expect(await ended('r5', at(99))).toEqual([]);
     });
 
+    test('a report in steps: filed, postponed while the thread is busy, done; a later end is told anew', async () => {
+      const created = await create({ notify: true, maxAttempts: 1 });
+      expect(created.filed).toBe(false);
+      const report = (owner: string, ends = 1) => ({ batchId: address.batchId, owner, ends });
+      const ended = (owner: string, now: number) => a.claimEnded({ owner, leaseMs: BATCH_LEASE, limit: 5, now });
+      const isFiled = async () => (await b.get(address))?.batch.filed;
+      const held = await claimOne(a);
+      await a.finish({ lease: held.lease, ...failed() });
+      expect(await ended('r1', at(2))).toMatchObject([{ notify: true, batch: { filed: false } }]);
+      // Nothing is told before the results stand in files.
+      expect(await b.postpone({ ...report('r1'), until: at(3) })).toBe(false);
+      for (const wrong of [report('r2'), report('r1', 2)]) expect(await b.filed(wrong)).toBe(false);
+      expect(await isFiled()).toBe(false);
+      expect([await b.filed(report('r1')), await b.filed(report('r1')), await isFiled()]).toEqual([true, false, true]);
+      // Free at once for whoever tells, and never written again.
+      expect(await ended('r2', at(2))).toMatchObject([{ notify: true, batch: { filed: true } }]);
+      expect(await b.postpone({ ...report('r1'), until: at(9) })).toBe(false);
+      expect(await b.postpone({ ...report('r2'), until: at(9) })).toBe(true);
+      expect(await ended('r3', at(8))).toEqual([]);
+      await a.told({ batchId: address.batchId, ends: 1 });
+      expect(await ended('r3', at(9))).toMatchObject([{ notify: false, batch: { filed: true } }]);
+      await a.retryItem({ ...address, itemId: held.lease.itemId, now: at(10) });
+      expect([await isFiled(), await b.filed(report('r3')), await b.reported(report('r3'))]).toEqual([
+        false,
+        false,
+        false,
+      ]);
+      const again = await claimOne(a, { now: at(11) });
+      await a.finish({ lease: again.lease, ...succeeded({ now: at(12) }) });
+      expect(await ended('r4', at(12))).toMatchObject([{ notify: true, batch: { ends: 2, filed: false } }]);
+      expect(await b.reported(report('r4', 2))).toBe(true);
+      expect(await isFiled()).toBe(true);
+    });
+
     test('what items go through is what the pure function says', async () => {
       const random = seededRandom(11);
       const total = 6;
