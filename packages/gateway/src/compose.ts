@@ -238,6 +238,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
   });
   const runCounts = new RunCounts();
   let wakeSchedules = (): void => {};
+  let stopItemsOf: LocalBatchService['threadDeleted'] = () => {};
   const runtime = createRuntime({
     stores: openStores,
     graphs: agents.graphs,
@@ -275,6 +276,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
         await agents.onThreadDeleting?.(thread);
         await provider.removeThread(thread);
       },
+      onThreadDeleted: (thread) => stopItemsOf(thread),
     },
     // Only where there can be other instances.
     ...('relay' in openStores ? { relay: openStores.relay } : {}),
@@ -320,6 +322,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
           },
   });
   agents.batches?.bind(batches);
+  stopItemsOf = (thread) => batches.threadDeleted(thread);
   const schedules = new LocalScheduleService({
     store: openStores.schedules,
     runs: runtime.runs,

@@ -11,7 +11,7 @@ import type {
   Surroundings,
   ThreadService,
 } from '@reindeer/protocol';
-import { newId, ReindeerError } from '@reindeer/protocol';
+import { ITEM_USERS, newId, ReindeerError } from '@reindeer/protocol';
 import { Bell } from '../common/waiting.ts';
 import { BatchReporter } from './report.ts';
 import { type FilesOf, ResultKeeper } from './results.ts';
@@ -185,10 +185,10 @@ export class LocalBatchService implements BatchService {
     return this.#control(this.#store.resume({ ...input, now: this.#surroundings.clock.now() }));
   }
   cancel(input: BatchAddress): Promise<BatchControl> {
-    return this.#control(this.#store.cancel({ ...input, now: this.#surroundings.clock.now() }));
+    return this.#cancelled(this.#store.cancel({ ...input, now: this.#surroundings.clock.now() }));
   }
   cancelItem(input: BatchAddress & { readonly itemId: string }): Promise<BatchControl> {
-    return this.#control(this.#store.cancelItem({ ...input, now: this.#surroundings.clock.now() }));
+    return this.#cancelled(this.#store.cancelItem({ ...input, now: this.#surroundings.clock.now() }));
   }
   retryItem(input: BatchAddress & { readonly itemId: string }): Promise<BatchControl> {
     return this.#control(this.#store.retryItem({ ...input, now: this.#surroundings.clock.now() }));
@@ -198,8 +198,21 @@ export class LocalBatchService implements BatchService {
     return this.#watch.watch(input, signal);
   }
 
+  /** A thread was deleted: what is at work here for its batches is stopped at once. */
+  threadDeleted({ userId }: { readonly userId: string }): void {
+    // Items end with the deletion of a thread of their own, which has no batches.
+    if (!userId.startsWith(ITEM_USERS)) void this.#worker?.confirm();
+  }
+
   told(input: { readonly batchId: string; readonly ends: number }): Promise<void> {
     return this.#store.told(input);
+  }
+
+  /** What is at work here hears of it at once; elsewhere by the next renewal. */
+  async #cancelled(work: Promise<BatchControl>): Promise<BatchControl> {
+    const answer = await this.#control(work);
+    if (answer.outcome === 'done') void this.#worker?.confirm();
+    return answer;
   }
 
   async #control(work: Promise<BatchControl>): Promise<BatchControl> {

@@ -77,6 +77,11 @@ export class BatchWorker {
     this.#bell.ring();
   }
 
+  /** Something at work here may have been cancelled: asks now, not at the next beat. Never rejects. */
+  confirm(): Promise<void> {
+    return this.#leases.beat();
+  }
+
   /** One look for work. Answers whether another one soon may find more. */
   async pass(): Promise<boolean> {
     const { store, surroundings, settings } = this.#parts;

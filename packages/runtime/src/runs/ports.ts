@@ -33,6 +33,8 @@ export interface RuntimeHooks {
   onFinished?(run: Run): void | Promise<void>;
   /** The thread is held for its deletion: files and sandboxes go first. A failure is the caller's, and the thread stays. */
   onThreadDeleting?(thread: { readonly threadId: string; readonly userId: string }): void | Promise<void>;
+  /** The thread is gone from the store. Must not throw. */
+  onThreadDeleted?(thread: { readonly threadId: string; readonly userId: string }): void;
 }
 
 /** What all parts of the run manager share. */

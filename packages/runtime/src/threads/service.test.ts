@@ -203,12 +203,20 @@ describe('threads', () => {
 
   test('a deleted thread is gone with everything, and the host hears of it', async () => {
     const deleted: unknown[] = [];
-    const w = world({ hooks: { onThreadDeleting: (thread) => void deleted.push(thread) } });
+    const w = world({
+      hooks: {
+        onThreadDeleting: (thread) => void deleted.push(['deleting', thread]),
+        onThreadDeleted: (thread) => void deleted.push(['deleted', thread]),
+      },
+    });
     await w.runtime.start();
     const run = await w.admitted();
     await w.ended(run);
     expect(await w.runtime.threads.delete(AT)).toBe('deleted');
-    expect(deleted).toEqual([AT]);
+    expect(deleted).toEqual([
+      ['deleting', AT],
+      ['deleted', AT],
+    ]);
     expect(await w.runtime.threads.get(AT)).toBeNull();
     expect(await w.stores.runs.get(run.runId)).toBeNull();
     expect(await w.runtime.threads.delete(AT)).toBe('not_found');

@@ -86,6 +86,7 @@ export class LocalThreadService implements ThreadService {
     if (result.outcome !== 'done') return result.outcome;
     if (result.value.outcome === 'fenced') return 'busy';
     this.#onDeleted(threadId);
+    hooks.onThreadDeleted?.({ threadId, userId });
     return 'deleted';
   }
 
