@@ -164,7 +164,7 @@ export async function createGeneration(
       suggestions: settings.agent.suggestions,
       surroundings,
     }),
-    askForItem: askForItems(models),
+    askForItem: askForItems(models, new Authorization(safeguards.authorization, logger)),
     judge: await judgeOf(models, settings.skills.judge, 'skill-scan'),
     // Where the agent remembers by itself, nothing is learned from conversations (MEM-9).
     learn:

@@ -1,10 +1,14 @@
-import { verifies } from '@reindeer/testkit';
+import { testSurroundings, verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
-import { judge } from './acceptance.ts';
+import { createModelRegistry } from '../models/registry.ts';
+import { Authorization, NO_AUTHORIZATION, ROLE_KEY } from '../safety/authorization.ts';
+import { FakeModel } from '../test-support/fake-model.ts';
+import { askForItems, judge } from './acceptance.ts';
 import { itemsOfRows } from './items.ts';
 
 const usage = { inputTokens: 1, outputTokens: 2 };
-const input = { task: 'Write.', acceptance: 'It rhymes.', result: 'Roses.', model: 'm' };
+const by = { userId: 'u', context: { [ROLE_KEY]: 'guest' } };
+const input = { task: 'Write.', acceptance: 'It rhymes.', result: 'Roses.', model: 'm', by };
 
 test('a judge sees criteria, task and result; an answer that is none is no verdict', verifies('BT-28'), async () => {
   const asked: string[] = [];
@@ -25,6 +29,28 @@ test('a judge sees criteria, task and result; an answer that is none is no verdi
   for (const none of ['Fine by me.', '{"accepted": "yes"}', ''])
     expect(await said(none)).toEqual({ verdict: null, usage });
   for (const part of ['m: ', 'It rhymes.', 'Write.', 'Roses.']) expect(asked[0]).toContain(part);
+});
+
+test('a judge is a model that the user of the batch may use', async () => {
+  const { logger } = testSurroundings();
+  const answer = (text: string) => () => new FakeModel([{ text }]);
+  const models = createModelRegistry({
+    entries: ['costly', 'cheap'].map((name) => ({ name, use: name, model: name })),
+    environment: {},
+    logger,
+    factories: { costly: answer('costly'), cheap: answer('cheap') },
+  });
+  const provider = {
+    name: 'roles',
+    permits: (principal: { role: string }, _: string, name: string) => principal.role !== 'guest' || name === 'cheap',
+  };
+  const settings = { ...NO_AUTHORIZATION, provider };
+  const ask = askForItems(models, new Authorization(settings, logger));
+  const { signal } = new AbortController();
+  const asked = async (model: string | null, role: string) =>
+    (await ask({ question: '?', model, by: { userId: 'u', context: { [ROLE_KEY]: role } }, signal })).text;
+  expect(await asked(null, 'owner')).toBe('costly');
+  for (const model of [null, 'costly']) expect(await asked(model, 'guest')).toBe('cheap');
 });
 
 test('a result cannot write itself out of its place', async () => {

@@ -38,6 +38,8 @@ export interface ItemExecutorParts {
 /** Steps of the graph per turn, at most: the model, a review, the tools. A bound behind the one on turns. */
 const STEPS_PER_TURN = 3;
 const STEPS_BEYOND = 20;
+/** Runs of the attempts of one item, at most: each has two. */
+const MOST_RUNS = 50;
 /** Between two tries to end a run that a store could not stop. */
 const STOP_PAUSE_MS = 1_000;
 
@@ -98,7 +100,8 @@ class ItemRun {
         : {
             check: (result: string) => {
               const model = textOf(batch.spec.model_name);
-              return judge(ask, { task: item.prompt, acceptance, result, model, signal });
+              const by = { userId, context: contextOf(batch.spec) };
+              return judge(ask, { task: item.prompt, acceptance, result, model, by, signal });
             },
           }),
       forget: () => this.#forget(),
@@ -108,8 +111,8 @@ class ItemRun {
   /** What the attempt before left: nothing, an answer, or work to go on with. */
   async #earlier(): Promise<'none' | 'unfinished' | ItemResult> {
     const { runs, threads } = this.#parts;
-    const listed = { ...this.#place, status: null, limit: 5, offset: 0 };
-    const known = await runs.list(listed);
+    const listed = { ...this.#place, status: null, limit: MOST_RUNS, offset: 0 };
+    let known = await runs.list(listed);
     const active = known.find((run) => !run.acknowledged);
     if (active !== undefined) {
       // Its holder may be stopped or cut off: it hears of this, or its own lease runs out.
@@ -123,11 +126,15 @@ class ItemRun {
       });
       if (answer.outcome === 'accepted' && !answer.stopped)
         throw new ReindeerError('conflict', 'The attempt before has not ended yet.', { retryable: true });
+      known = await runs.list(listed);
     }
     if (known.length === 0) return 'none';
+    // Whatever was stored of an attempt went with its thread: what these used was counted nowhere.
+    for (const run of known) this.#count(run);
     const state = await threads.state({ ...this.#place, checkpointId: null, subgraphs: false });
     if (state === null || messagesOf(state.values).length === 0) return 'none';
     if (state.tasks.length > 0 || state.next.length > 0) return 'unfinished';
+    this.#model = modelOf(messagesOf(state.values));
     const answer = await this.#checked(outcomeOf(messagesOf(state.values), null, null), false);
     if (answer.outcome === 'succeeded') return answer;
     await this.#forget();
@@ -228,11 +235,7 @@ class ItemRun {
       throw error;
     }
     const ended = await this.#toItsEnd(run, stop);
-    const { inputTokens, outputTokens } = ended.usage;
-    this.#usage = {
-      inputTokens: this.#usage.inputTokens + inputTokens,
-      outputTokens: this.#usage.outputTokens + outputTokens,
-    };
+    this.#count(ended);
     const failed = (error: string) => ({
       outcome: 'other' as const,
       result: {
@@ -250,6 +253,13 @@ class ItemRun {
     const messages = state === null ? [] : messagesOf(state.values);
     this.#model = modelOf(messages) ?? this.#model;
     return { outcome: 'ended', ending: outcomeOf(messages, null, ended.stopReason) };
+  }
+
+  #count({ usage: { inputTokens, outputTokens } }: Run): void {
+    this.#usage = {
+      inputTokens: this.#usage.inputTokens + inputTokens,
+      outputTokens: this.#usage.outputTokens + outputTokens,
+    };
   }
 
   /** Waits until nothing of the run acts any more. After `stop` it is cancelled, again and again until it has ended. */

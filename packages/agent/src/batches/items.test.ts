@@ -13,6 +13,23 @@ test('a table with quotes, a byte order mark and line breaks in cells', async ()
   expect(['x.CSV', 'x.tsv', 'x.jsonl', 'x'].map(formatOf)).toEqual(['csv', 'tsv', 'jsonl', 'jsonl']);
 });
 
+test('columns that a spreadsheet parts by another sign are told from the header', async () => {
+  const rows = [{ id: '1', 'a,b': 'x;y' }];
+  expect(await readRows('\ufeffid;"a,b"\r\n1;"x;y"\r\n', 'csv')).toEqual(rows);
+  expect(await readRows('sep=;\r\nid;"a,b"\r\n1;"x;y"\r\n', 'csv')).toEqual(rows);
+  expect(await readRows('id\tname\n1\ta,b\n', 'csv')).toEqual([{ id: '1', name: 'a,b' }]);
+  // A comma in the header wins, and one column needs no sign.
+  expect(await readRows('id,a;b\n1,2;3\n', 'csv')).toEqual([{ id: '1', 'a;b': '2;3' }]);
+  expect(await readRows('name\na;b\n', 'csv')).toEqual([{ name: 'a;b' }]);
+  await expect(readRows('sep=;\na;b\n1\n', 'csv')).rejects.toThrow(/at line 3/);
+});
+
+test('a column that only late rows have is one', async () => {
+  const lines = Array.from({ length: 150 }, (_, n) => JSON.stringify(n < 149 ? { id: n } : { id: n, note: 'late' }));
+  const items = await itemsOfRows(await readRows(lines.join('\n'), 'jsonl'), { template: '{{id}} {{note}}' });
+  expect(items.at(-1)?.prompt).toBe('149 late');
+});
+
 test('what is wrong with a table is said with its line', async () => {
   await expect(readRows('a,b\n1,2\n3\n', 'csv')).rejects.toThrow(/at line 3/);
   await expect(readRows('{"a":1}\nnope\n', 'jsonl')).rejects.toThrow(/^Line 2 is not JSON/);

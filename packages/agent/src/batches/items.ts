@@ -48,16 +48,38 @@ export async function readRows(text: string, format: 'csv' | 'tsv' | 'jsonl'): P
   if (text.length > LONGEST_TABLE) throw bad(`The table has more than ${LONGEST_TABLE} characters. Split it.`);
   // Spreadsheets put a mark in front.
   const body = text.startsWith('\uFEFF') ? text.slice(1) : text;
-  const rows = format === 'jsonl' ? await readJsonLines(body) : await readTable(body, format === 'tsv' ? '\t' : ',');
+  const rows = format === 'jsonl' ? await readJsonLines(body) : await readTable(body, shapeOf(body, format));
   if (rows.length === 0) throw bad('The table has no rows.');
   return rows;
 }
 
-async function readTable(text: string, delimiter: string): Promise<Row[]> {
+interface TableShape {
+  readonly delimiter: string;
+  /** 1, 2, …: the line of the header. */
+  readonly from_line: number;
+}
+
+/**
+ * What parts the columns. Where the comma is the sign of decimals spreadsheets write semicolons, and may say so in a line ahead of the header
+ * (`sep=;`). A header without a comma tells as well.
+ */
+function shapeOf(text: string, format: 'csv' | 'tsv'): TableShape {
+  if (format === 'tsv') return { delimiter: '\t', from_line: 1 };
+  const said = /^sep=([;,\t])\r?\n/i.exec(text)?.[1];
+  if (said !== undefined) return { delimiter: said, from_line: 2 };
+  const header = (/^(?:"(?:[^"]|"")*"|[^"\r\n])*/.exec(text.slice(0, PIECE))?.[0] ?? '').replaceAll(
+    /"(?:[^"]|"")*"/g,
+    '',
+  );
+  const delimiter = [',', ';', '\t'].find((sign) => header.includes(sign));
+  return { delimiter: delimiter ?? ',', from_line: 1 };
+}
+
+async function readTable(text: string, shape: TableShape): Promise<Row[]> {
   const rows: Row[] = [];
   let names: readonly string[] | null = null;
   const parser = parse({
-    delimiter,
+    ...shape,
     skip_empty_lines: true,
     relax_column_count: false,
     max_record_size: 4 * 1024 * 1024,
@@ -174,11 +196,12 @@ function checkTemplates(rows: readonly Row[], input: ItemTemplates): string | un
     .join(', ')
     .slice(0, 1_000);
   const named = namesIn(input.template);
+  const isColumn = (name: string): boolean => columns.includes(name) || rows.some((row) => Object.hasOwn(row, name));
   for (const name of [...named, ...namesIn(input.acceptance ?? '')])
-    if (!columns.includes(name)) throw bad(`The template names {{${name}}}, which is no column. There are: ${known}.`);
+    if (!isColumn(name)) throw bad(`The template names {{${name}}}, which is no column. There are: ${known}.`);
   if (named.length === 0)
     throw bad(`The template names no column, so every item would be the same. Use one or more of: ${known}.`);
-  if (input.keyColumn !== undefined && !columns.includes(input.keyColumn))
+  if (input.keyColumn !== undefined && !isColumn(input.keyColumn))
     throw bad(
       `key_column: there is no column "${input.keyColumn.slice(0, 80)}". There are: ${columns.join(', ').slice(0, 1_000)}.`,
     );

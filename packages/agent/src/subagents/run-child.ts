@@ -26,8 +26,8 @@ export interface ChildRun {
   readonly configurable: Readonly<Record<string, unknown>>;
   readonly context: Readonly<Record<string, unknown>>;
   readonly surroundings: Surroundings;
-  /** Its whole history so far, after each step. */
-  onMessages(all: readonly BaseMessage[], news: readonly BaseMessage[]): void;
+  /** Its history of before, then what each step adds. */
+  onMessages(news: readonly BaseMessage[]): void;
 }
 
 /** Steps of the graph per turn, at most: the model, a review, the tools. A bound behind the one on turns. */
@@ -55,7 +55,7 @@ export async function runChild(run: ChildRun): Promise<SubagentOutcome> {
     async () => {
       const { values, tasks } = await graph.getState({ configurable });
       let messages = (values.messages ?? []) as BaseMessage[];
-      run.onMessages(messages, messages);
+      run.onMessages(messages);
       // Tasks, not `next`: one whose writes are stored leaves `next` before the step that it belongs to is.
       if (messages.length > 0 && tasks.length === 0) return outcomeOf(messages, null, guardOf(messages, attempt, type));
       const input =
@@ -78,7 +78,7 @@ export async function runChild(run: ChildRun): Promise<SubagentOutcome> {
           const news = messagesOfUpdates(frame.at(-1));
           if (news.length === 0) continue;
           messages = foldMessages(messages, news);
-          run.onMessages(messages, news);
+          run.onMessages(news);
         }
         attempt.signal.throwIfAborted();
       } catch (error) {

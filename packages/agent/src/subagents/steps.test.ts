@@ -35,6 +35,18 @@ test('each message of the model and of tools is a step once, also after the hist
   expect(capture.count).toBe(4);
 });
 
+test('the usage of a model call counts once, and stays when a compaction takes the call out of the history', () => {
+  const capture = new StepCapture();
+  const used = (id: string, input: number) => {
+    const usage_metadata = { input_tokens: input, output_tokens: 1, total_tokens: input + 1 };
+    return Object.assign(ai(id, 'x'), { usage_metadata });
+  };
+  capture.take([used('1', 10), result('2', 'b')]);
+  capture.take([new RemoveMessage({ id: '1' }), used('3', 5)]);
+  capture.take([used('1', 10), used('3', 5)]);
+  expect(capture.usage).toEqual({ input_tokens: 15, output_tokens: 2, total_tokens: 17 });
+});
+
 test('long text and arguments are cut and flagged; short ones keep their form', verifies('SA-15'), () => {
   const capture = new StepCapture();
   const long = 'x'.repeat(10_000);

@@ -1,6 +1,8 @@
 import type { BaseMessage } from '@langchain/core/messages';
 import type { Json, JsonObject } from '@reindeer/protocol';
 import { isAi, isTool, textOf } from '../loop/messages.ts';
+import type { SubagentUsage } from './metadata.ts';
+import { usageOf } from './outcome.ts';
 
 const LONGEST_TEXT = 8_192;
 const LONGEST_ARGUMENTS = 2_048;
@@ -14,6 +16,7 @@ export type Step = JsonObject & { readonly type: string; readonly id: string };
  */
 export class StepCapture {
   readonly #seen = new Set<string>();
+  #usage: SubagentUsage = usageOf([]);
 
   /** Steps of the messages that a node wrote or a checkpoint holds. */
   take(messages: readonly BaseMessage[]): Step[] {
@@ -22,6 +25,7 @@ export class StepCapture {
       const id = message.id ?? '';
       if (!(isAi(message) || isTool(message)) || id === '' || this.#seen.has(id)) continue;
       this.#seen.add(id);
+      this.#usage = sumOf(this.#usage, usageOf([message]));
       steps.push(stepOf(message, id));
     }
     return steps;
@@ -29,6 +33,11 @@ export class StepCapture {
 
   get count(): number {
     return this.#seen.size;
+  }
+
+  /** Of all model calls among them: what a compaction takes out of the history was used all the same. */
+  get usage(): SubagentUsage {
+    return this.#usage;
   }
 }
 
@@ -42,6 +51,12 @@ export function messagesOfUpdates(data: unknown): BaseMessage[] {
     }),
   );
 }
+
+const sumOf = (a: SubagentUsage, b: SubagentUsage): SubagentUsage => ({
+  input_tokens: a.input_tokens + b.input_tokens,
+  output_tokens: a.output_tokens + b.output_tokens,
+  total_tokens: a.total_tokens + b.total_tokens,
+});
 
 function stepOf(message: BaseMessage, id: string): Step {
   const text = textOf(message);

@@ -11,8 +11,8 @@ import type { Slot } from './capacity.ts';
 import type { ChildAgent } from './child-agents.ts';
 import { ChildAttempt, ChildScope } from './child-attempt.ts';
 import { CANCELLED, type Execution } from './executions.ts';
-import { type SubagentOutcome, type SubagentUsage, subagentMetadata } from './metadata.ts';
-import { errorText, usageOf } from './outcome.ts';
+import { type SubagentOutcome, subagentMetadata } from './metadata.ts';
+import { errorText } from './outcome.ts';
 import { runChild } from './run-child.ts';
 import { type SubagentType, TASK_TOOL } from './settings.ts';
 import { StepCapture } from './steps.ts';
@@ -50,7 +50,6 @@ export class TaskCall {
   readonly #execution: Execution;
   readonly #steps = new StepCapture();
   #begun = false;
-  #usage: SubagentUsage = usageOf([]);
   #model: string | null = null;
 
   constructor(
@@ -187,7 +186,7 @@ export class TaskCall {
       configurable,
       context: runContext,
       surroundings: this.#options.surroundings,
-      onMessages: (all, news) => this.#report(all, news),
+      onMessages: (news) => this.#report(news),
     });
   }
 
@@ -215,8 +214,7 @@ export class TaskCall {
     this.#execution.stop(new ReindeerError('aborted', error));
   }
 
-  #report(all: readonly BaseMessage[], news: readonly BaseMessage[]): void {
-    this.#usage = usageOf(all);
+  #report(news: readonly BaseMessage[]): void {
     for (const step of this.#steps.take(news))
       this.#emit(`step:${step.id}`, { type: 'task_running', message: step, message_index: this.#steps.count });
   }
@@ -227,7 +225,7 @@ export class TaskCall {
       ...this.#metadata(outcome),
       // As clients of the event know them (`gateway-web.md` 1.3.4).
       ...(outcome.error === null ? { result: outcome.result.slice(0, SHOWN_RESULT) } : { error: outcome.error }),
-      usage: { ...this.#usage },
+      usage: { ...this.#steps.usage },
       model_name: this.#model,
     });
   }
@@ -247,7 +245,7 @@ export class TaskCall {
   #metadata(outcome: SubagentOutcome) {
     return subagentMetadata(outcome, {
       model: this.#model,
-      usage: this.#usage,
+      usage: this.#steps.usage,
       type: this.#type.name,
       description: this.#task.description,
       executionId: this.#namespace,
