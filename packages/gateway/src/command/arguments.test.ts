@@ -37,6 +37,7 @@ describe('the command line', () => {
     [['sandboxes', 'stop', 'a', 'b'], 'one word too many'],
     [['sandboxes', 'prune', '--idle', 'long'], 'no number of seconds'],
     [['--port', '1'], 'Options follow a command'],
+    [['batch', 'start', 'x.csv', '--prompt', '{{a}}', '--detach'], '--detach needs --attach'],
   ])('%j is explained', (words, text) => {
     expect(() => parseCommand(words)).toThrow(text);
   });

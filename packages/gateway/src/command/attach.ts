@@ -60,6 +60,7 @@ export async function openOnServer(
   } catch (cause) {
     throw new ReindeerError('not_found', `No server answers at ${server.url}. Start one with reindeer serve.`, {
       cause,
+      retryable: true,
     });
   }
   if (!response.ok || response.body === null) throw await refusalOf(response);
@@ -87,6 +88,7 @@ async function refusalOf(response: Response): Promise<ReindeerError> {
   return new ReindeerError(
     CODES.get(response.status) ?? 'bad_request',
     `The server answered ${response.status}: ${detail}`,
+    { retryable: response.status === 503 },
   );
 }
 
@@ -114,10 +116,13 @@ export async function* readEvents(body: ReadableStream<Uint8Array>, signal: Abor
     if (ReindeerError.is(cause)) throw cause;
     throw new ReindeerError('store_unavailable', 'The connection to the server was cut. The run may go on there.', {
       cause,
+      retryable: true,
     });
   }
   if (!ended && !signal.aborted)
-    throw new ReindeerError('store_unavailable', 'The server ended the stream early. The run may go on there.');
+    throw new ReindeerError('store_unavailable', 'The server ended the stream early. The run may go on there.', {
+      retryable: true,
+    });
 }
 
 function parseEvent(block: string): StreamEvent | null {

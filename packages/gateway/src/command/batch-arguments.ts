@@ -56,6 +56,8 @@ export function batchAction(words: readonly string[], values: Values): BatchActi
       throw bad('Say which table, as in: reindeer batch start cities.csv --prompt "What is {{city}} known for?"');
     const prompt = text('prompt');
     if (prompt === undefined) throw bad('Say what to do with each row: --prompt "…", with {{column}} for its values.');
+    if (values.detach === true && values.attach !== true)
+      throw bad('--detach needs --attach: without a server nobody would work on the batch.');
     const thread = text('thread');
     if (thread !== undefined && !isId(thread))
       throw bad(`"${thread}" is not a thread id. Use 1 to 64 letters, digits, "_" or "-".`);

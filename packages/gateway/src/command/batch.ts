@@ -1,6 +1,6 @@
 import { createWriteStream } from 'node:fs';
-import { readFile, stat } from 'node:fs/promises';
-import { basename, resolve } from 'node:path';
+import { access, constants, readFile, stat } from 'node:fs/promises';
+import { basename, dirname, resolve } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { checkSchema, decodeTable, formatOf, itemsOfRows, readRows } from '@reindeer/agent';
@@ -50,13 +50,14 @@ export async function batch(host: Host, command: BatchCommand): Promise<number> 
   const prepared = await prepare(host, command, true);
   // What can be wrong with the input is found before anything is started.
   const request = command.action === 'start' ? await requestOf(host, command) : null;
+  const output = await outputOf(host, command);
   const batches = command.attach
     ? new BatchesOnServer(host, await serverOf(prepared, command))
-    : await openHere(host, prepared);
+    : await openHere(host, command.action === 'start' || command.action === 'watch' ? prepared : idle(prepared));
   let code: number = EXIT.failed;
   let failure: unknown = null;
   try {
-    code = await act(host, prepared, batches, command, request);
+    code = await act(host, prepared, batches, command, request, output);
   } catch (error) {
     failure = error;
   }
@@ -65,6 +66,12 @@ export async function batch(host: Host, command: BatchCommand): Promise<number> 
   if (batches.leaving.aborted) return EXIT.interrupted;
   return code === EXIT.done ? closed : code;
 }
+
+/** Whoever only looks, or cancels, begins no work: not on batches that wait, and not on one that is cancelled in the next moment. */
+const idle = (prepared: Prepared): Prepared => {
+  const { settings } = prepared;
+  return { ...prepared, settings: { ...settings, batches: { ...settings.batches, enabled: false } } };
+};
 
 async function openHere(host: Host, prepared: Prepared): Promise<BatchesHere> {
   try {
@@ -90,6 +97,7 @@ async function act(
   batches: Batches,
   command: BatchCommand,
   request: NewBatchRequest | null,
+  output: string | null,
 ): Promise<number> {
   switch (command.action) {
     case 'start': {
@@ -101,8 +109,7 @@ async function act(
         return EXIT.done;
       }
       const code = await follow(host, prepared, batches, started.batch_id, command.json);
-      if (batches.leaving.aborted) return code;
-      const output = resolve(host.cwd, command.output ?? `${command.file}.results.csv`);
+      if (batches.leaving.aborted || output === null) return code;
       await save(batches, started.batch_id, /\.jsonl$/i.test(output) ? 'jsonl' : 'csv', output);
       host.say(`Results: ${output}\n`);
       return code;
@@ -117,8 +124,7 @@ async function act(
       return EXIT.done;
     }
     case 'results': {
-      if (command.output !== undefined) {
-        const output = resolve(host.cwd, command.output);
+      if (output !== null) {
         await save(batches, command.id, command.format, output);
         host.say(`Results: ${output}\n`);
         return EXIT.done;
@@ -174,6 +180,26 @@ async function follow(
       `${status}: ${counts.succeeded} of ${total} succeeded, ${counts.failed} failed, ${counts.cancelled} cancelled.\n`,
     );
   return counts.succeeded === total ? EXIT.done : EXIT.failed;
+}
+
+/** Where a table of results goes; null = nowhere. A place that cannot be written is refused before hours of work. Throws `bad_request`. */
+async function outputOf(host: Host, command: BatchCommand): Promise<string | null> {
+  const bad = (message: string, cause?: unknown) => new ReindeerError('bad_request', message, { cause });
+  if (command.action !== 'start' && command.action !== 'results') return null;
+  const given = command.output ?? (command.action === 'start' ? `${command.file}.results.csv` : null);
+  // Whoever does not wait gets no table.
+  if (given === null || (command.action === 'start' && command.detach)) return null;
+  const output = resolve(host.cwd, given);
+  if (command.action === 'start' && output === resolve(host.cwd, command.file))
+    throw bad(`--output ${given} is the table itself. Choose another file for the results.`);
+  const there = await stat(output).catch(() => null);
+  if (there?.isDirectory() === true) throw bad(`--output ${given} is a folder. Name a file in it.`);
+  try {
+    await access(there === null ? dirname(output) : output, constants.W_OK);
+  } catch (cause) {
+    throw bad(`${given} cannot be written: ${(cause as Error).message}. Choose another place with --output.`, cause);
+  }
+  return output;
 }
 
 async function save(batches: Batches, id: string, format: 'csv' | 'jsonl', file: string): Promise<void> {

@@ -1,22 +1,28 @@
+import { setTimeout as pause } from 'node:timers/promises';
 import { isBatchOver, ReindeerError } from '@reindeer/protocol';
 import { askServer, openOnServer, readEvents, type Server } from './attach.ts';
 import type { Batches, NewBatchRequest } from './batch.ts';
-import type { Host } from './host.ts';
+import { calledAs, type Host } from './host.ts';
 import type { ProgressView } from './progress.ts';
 
 type Found = ProgressView & { readonly thread_id: string };
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+/** A server that was stopped may be started again: how often, and after how long, it is asked anew. */
+const TRIES = 60;
+const AGAIN_MS = 2_000;
 
 /** Batches that a running server works on. Leaving stops nothing there. */
 export class BatchesOnServer implements Batches {
   readonly #host: Host;
   readonly #server: Server;
   readonly #left = new AbortController();
+  readonly #againMs: number;
   readonly #leave = () => this.#left.abort(new ReindeerError('aborted', 'Stopped.'));
 
-  constructor(host: Host, server: Server) {
+  constructor(host: Host, server: Server, againMs = AGAIN_MS) {
     this.#host = host;
+    this.#againMs = againMs;
     this.#server = server;
     for (const signal of SIGNALS) host.process.on(signal, this.#leave);
   }
@@ -44,14 +50,36 @@ export class BatchesOnServer implements Batches {
     return (await this.#ask('GET', '/api/subagent-batches?limit=100')) as Found[];
   }
 
+  /** A batch outlives the connection, and the server: after a cut it is joined again. */
   async *watch(id: string, signal: AbortSignal): AsyncGenerator<ProgressView> {
     const { thread_id: threadId } = await this.#find(id);
-    const body = await openOnServer(this.#server, `/api/threads/${threadId}/subagent-batches/${id}/stream`, signal);
-    for await (const event of readEvents(body, signal)) {
-      if (event.event !== 'progress') continue;
-      const view = JSON.parse(event.data) as ProgressView;
-      yield view;
-      if (isBatchOver(view.status)) return;
+    const path = `/api/threads/${threadId}/subagent-batches/${id}/stream`;
+    for (let failed = 0; ; ) {
+      try {
+        for await (const event of readEvents(await openOnServer(this.#server, path, signal), signal)) {
+          if (event.event !== 'progress') continue;
+          failed = 0;
+          const view = JSON.parse(event.data) as ProgressView;
+          yield view;
+          if (isBatchOver(view.status)) return;
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        const passes = ReindeerError.is(error) && error.retryable;
+        // It went with its thread: nothing is left to watch.
+        if (!passes && failed > 0 && ReindeerError.is(error) && error.code === 'not_found') return;
+        if (!passes) throw error;
+        if (failed >= TRIES)
+          throw new ReindeerError(
+            'store_unavailable',
+            `The server at ${this.#server.url} is gone; the batch goes on when it is back. Then: ${calledAs(this.#host)} batch watch ${id} --attach`,
+            { cause: error },
+          );
+        if (failed === 0) this.#host.say('\nThe connection to the server was cut. Waiting for it …\n');
+      }
+      if (signal.aborted) return;
+      failed += 1;
+      await pause(this.#againMs, undefined, { signal }).catch(() => undefined);
     }
   }
 

@@ -15,6 +15,7 @@ import {
   isOver,
   readBatch,
   readItems,
+  WIRE,
 } from './batch.ts';
 import { useBatch } from './use-batch.ts';
 
@@ -156,14 +157,6 @@ interface ItemsProps {
   readonly onTold: (batch: BatchView) => void;
 }
 
-const WIRE: Readonly<Record<ItemState, string | null>> = {
-  succeeded: 'succeeded',
-  failed: 'failed',
-  cancelled: 'cancelled',
-  running: 'running',
-  waiting: 'pending',
-};
-
 function Items({ rest, path, state, count, onTold }: ItemsProps) {
   const { say } = usePage();
   const [items, setItems] = useState<readonly BatchItemView[]>([]);
@@ -172,9 +165,15 @@ function Items({ rest, path, state, count, onTold }: ItemsProps) {
   const { run } = work;
   const load = useCallback(
     () =>
-      run(async () =>
-        setItems(readItems(await rest.get(`${path}/items?status=${WIRE[state]}&offset=0&limit=${limit}`))),
-      ),
+      run(async () => {
+        const found: BatchItemView[] = [];
+        for (const status of WIRE[state]) {
+          const room = limit - found.length;
+          if (room > 0)
+            found.push(...readItems(await rest.get(`${path}/items?status=${status}&offset=0&limit=${room}`)));
+        }
+        setItems(found);
+      }),
     [rest, path, state, limit, run],
   );
   // biome-ignore lint/correctness/useExhaustiveDependencies: another count means other items

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { addLook, type Look, paceOf, readBatch, readHead, readItems } from './batch.ts';
+import { addLook, type Look, paceOf, readBatch, readHead, readItems, stateOf, WIRE } from './batch.ts';
 
 test('states before the work count as waiting, and unknown ones too', () => {
   const batch = readBatch({
@@ -10,6 +10,12 @@ test('states before the work count as waiting, and unknown ones too', () => {
     counts: { pending: 1, queued: 2, leased: 1, running: 2, succeeded: 1, failed: 1, cancelled: 0, resting: 1 },
   });
   expect(batch?.counts).toEqual({ waiting: 5, running: 2, succeeded: 1, failed: 1, cancelled: 0 });
+});
+
+test('the items of a state are asked for under every name that counts for it', () => {
+  const names = ['pending', 'queued', 'leased', 'running', 'succeeded', 'failed', 'cancelled'];
+  expect(Object.values(WIRE).flat().sort()).toEqual([...names].sort());
+  for (const [state, all] of Object.entries(WIRE)) for (const name of all) expect(stateOf(name)).toBe(state);
 });
 
 test('what is no batch is none, and a head without counts is one', () => {

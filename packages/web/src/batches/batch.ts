@@ -84,7 +84,16 @@ function readCounts(counts: Dictionary): Readonly<Record<ItemState, number>> {
   return result;
 }
 
-function stateOf(status: string): ItemState {
+/** What the server calls each state. Those that are about to begin come first. */
+export const WIRE: Readonly<Record<ItemState, readonly string[]>> = {
+  succeeded: ['succeeded'],
+  failed: ['failed'],
+  cancelled: ['cancelled'],
+  running: ['running'],
+  waiting: ['leased', 'queued', 'pending'],
+};
+
+export function stateOf(status: string): ItemState {
   return ITEM_STATES.find((state) => state === status) ?? 'waiting';
 }
 
