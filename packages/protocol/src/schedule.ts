@@ -1,5 +1,5 @@
 import type { JsonObject } from './json.ts';
-import type { RunStatus } from './run.ts';
+import type { Run } from './run.ts';
 
 /**
  * Work that starts by itself: a *schedule* says what is asked and when, each time that it is due (or triggered by hand) is an
@@ -24,10 +24,14 @@ export type OccurrenceTrigger = 'scheduled' | 'manual';
 
 export const isOccurrenceOpen = (status: OccurrenceStatus): boolean => status === 'queued' || status === 'running';
 
-/** What a run's end makes of its occurrence. */
-export function occurrenceOfRun(status: RunStatus): OccurrenceStatus {
-  if (status === 'success') return 'success';
-  return status === 'interrupted' ? 'interrupted' : 'failed';
+/** What a `skipped` occurrence says of itself. */
+export const OVERLAPPED = 'The run before it was still at work.';
+
+/** How an occurrence ends with its run; null = the run is no more. */
+export function endOfOccurrence(run: Pick<Run, 'status' | 'error'> | null): Pick<Occurrence, 'status' | 'error'> {
+  if (run === null) return { status: 'interrupted', error: 'The run or its thread was deleted.' };
+  if (run.status === 'success' || run.status === 'interrupted') return { status: run.status, error: null };
+  return { status: 'failed', error: run.error ?? 'The run failed.' };
 }
 
 /** Where a schedule of type `once` ends. */

@@ -1,8 +1,9 @@
 import {
+  endOfOccurrence,
   endOfOnce,
   isOccurrenceOpen,
   type Occurrence,
-  occurrenceOfRun,
+  OVERLAPPED,
   type Schedule,
   type ScheduledWork,
   type ScheduleStore,
@@ -137,8 +138,7 @@ export function memorySchedules(database: MemoryDatabase, transact: Transact): S
         if (openOf(row) !== undefined) {
           if (occurrence.trigger === 'manual') return { outcome: 'overlap' };
           edit(row, moved, now);
-          const error = 'The run before it was still at work.';
-          const skipped: Occurrence = { ...made, status: 'skipped', error, finishedAt: now };
+          const skipped: Occurrence = { ...made, status: 'skipped', error: OVERLAPPED, finishedAt: now };
           row.occurrences.push({ work, occurrence: skipped, owner: null, leaseExpiresAt: null });
           forget(row, keep);
           return { outcome: 'overlap' };
@@ -201,16 +201,10 @@ export function memorySchedules(database: MemoryDatabase, transact: Transact): S
             if (found.occurrence.status !== 'running' || settled >= limit) continue;
             const run = database.runs.get(found.occurrence.runId ?? '')?.run ?? null;
             if (run !== null && !run.acknowledged) continue;
-            const status = run === null ? 'interrupted' : occurrenceOfRun(run.status);
-            const error =
-              run === null
-                ? 'The run or its thread was deleted.'
-                : status === 'failed'
-                  ? (run.error ?? 'The run failed.')
-                  : null;
-            found.occurrence = { ...found.occurrence, status, error, finishedAt: run?.endedAt ?? now };
-            const end = endsWith(row.schedule) ? { status: endOfOnce(status) } : {};
-            edit(row, { lastError: error, ...end }, now);
+            const ended = endOfOccurrence(run);
+            found.occurrence = { ...found.occurrence, ...ended, finishedAt: run?.endedAt ?? now };
+            const end = endsWith(row.schedule) ? { status: endOfOnce(ended.status) } : {};
+            edit(row, { lastError: ended.error, ...end }, now);
             settled += 1;
           }
         return settled;

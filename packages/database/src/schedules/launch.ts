@@ -1,10 +1,11 @@
-import type {
-  NewOccurrence,
-  Occurrence,
-  QueuedOccurrence,
-  ScheduledWork,
-  ScheduleStore,
-  TakeResult,
+import {
+  type NewOccurrence,
+  type Occurrence,
+  OVERLAPPED,
+  type QueuedOccurrence,
+  type ScheduledWork,
+  type ScheduleStore,
+  type TakeResult,
 } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineScript, defineStatement, Overtaken, type Tx } from '../executor.ts';
@@ -113,8 +114,6 @@ async function find(tx: Tx, occurrenceId: string): Promise<Occurrence> {
   return toOccurrence(row);
 }
 
-const SKIPPED = 'The run before it was still at work.';
-
 export const takeOccurrence = defineScript(
   'schedules.take',
   'durable',
@@ -131,7 +130,7 @@ export const takeOccurrence = defineScript(
       if ((await tx.run(advance, move)) === 0) return { outcome: 'changed' };
       const skipped = {
         status: 'skipped',
-        error: SKIPPED,
+        error: OVERLAPPED,
         owner: null,
         leaseExpiresAt: null,
         finishedAt: now,

@@ -7,28 +7,34 @@ import { settleOccurrences } from './settle.ts';
 
 type Input<M extends keyof ScheduleStore> = Parameters<ScheduleStore[M]>[0];
 
-const insert = defineStatement((db, p: Omit<Schedule, 'context' | 'active'> & { readonly context: string }) =>
+type Params = Omit<Schedule, 'context' | 'active'> & { readonly context: string };
+
+/** What an edit may change. */
+const editable = (p: Params) => ({
+  title: p.title,
+  prompt: p.prompt,
+  cron: p.cron,
+  run_at: p.runAt,
+  timezone: p.timezone,
+  context_mode: p.contextMode,
+  thread_id: p.threadId,
+  assistant_id: p.assistantId,
+  context: p.context,
+  status: p.status,
+  next_run_at: p.nextRunAt,
+  last_error: p.lastError,
+});
+const insert = defineStatement((db, p: Params) =>
   db
     .insertInto('schedules')
     .values({
+      ...editable(p),
       schedule_id: p.scheduleId,
       user_id: p.userId,
-      title: p.title,
-      prompt: p.prompt,
       kind: p.type,
-      cron: p.cron,
-      run_at: p.runAt,
-      timezone: p.timezone,
-      context_mode: p.contextMode,
-      thread_id: p.threadId,
-      assistant_id: p.assistantId,
-      context: p.context,
-      status: p.status,
-      next_run_at: p.nextRunAt,
       last_run_at: p.lastRunAt,
       last_run_id: p.lastRunId,
       last_thread_id: p.lastThreadId,
-      last_error: p.lastError,
       run_count: p.runCount,
       revision: p.revision,
       created_at: p.createdAt,
@@ -57,22 +63,11 @@ const ofThread = defineStatement((db, p: { userId: string; threadId: string; lim
     .offset(p.offset),
 );
 /** An edit that another edit, a take or an end has overtaken changes nothing. */
-const write = defineStatement((db, p: Omit<Schedule, 'context'> & { readonly context: string; readonly now: number }) =>
+const write = defineStatement((db, p: Params & { readonly now: number }) =>
   db
     .updateTable('schedules')
     .set({
-      title: p.title,
-      prompt: p.prompt,
-      cron: p.cron,
-      run_at: p.runAt,
-      timezone: p.timezone,
-      context_mode: p.contextMode,
-      thread_id: p.threadId,
-      assistant_id: p.assistantId,
-      context: p.context,
-      status: p.status,
-      next_run_at: p.nextRunAt,
-      last_error: p.lastError,
+      ...editable(p),
       revision: sql<number>`revision + 1`,
       updated_at: p.now,
     })

@@ -1,4 +1,4 @@
-import { endOfOnce, occurrenceOfRun, type RunStatus, type ScheduleStore } from '@reindeer/protocol';
+import { endOfOccurrence, endOfOnce, type RunStatus, type ScheduleStore } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineScript, defineStatement } from '../executor.ts';
 import { typed } from '../sql.ts';
@@ -35,16 +35,14 @@ const close = defineStatement(
       .where('schedule_key', '=', p.scheduleKey),
 );
 
-const GONE = 'The run or its thread was deleted.';
-
 export const settleOccurrences = defineScript(
   'schedules.settle',
   'write',
   async (tx, { now, limit }: Parameters<ScheduleStore['settle']>[0]): Promise<number> => {
     let settled = 0;
     for (const row of await tx.all(ended, { limit })) {
-      const status = row.status === null ? 'interrupted' : occurrenceOfRun(row.status as RunStatus);
-      const error = row.status === null ? GONE : status === 'failed' ? (row.error ?? 'The run failed.') : null;
+      const run = row.status === null ? null : { status: row.status as RunStatus, error: row.error };
+      const { status, error } = endOfOccurrence(run);
       const finishedAt = row.ended_at ?? now;
       if ((await tx.run(finish, { occurrenceId: row.occurrence_id, status, error, finishedAt })) === 0) continue;
       await tx.run(close, { scheduleKey: row.schedule_key, end: endOfOnce(status), error, now });
