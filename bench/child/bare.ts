@@ -2,8 +2,8 @@
 // nothing is checked, and nothing is kept once a run ends.
 import { randomUUID } from 'node:crypto';
 import { serve } from '@hono/node-server';
-import type { AttemptContext, GraphFactory, Run, RunRequest, WireMessage } from '@reindeer/protocol';
-import { EMPTY_REQUEST, NO_USAGE } from '@reindeer/protocol';
+import type { AttemptContext, GraphFactory, RunRequest, WireMessage } from '@reindeer/protocol';
+import { EMPTY_REQUEST, NO_USAGE, newRun } from '@reindeer/protocol';
 import { Hono } from 'hono';
 import { streamSSE } from 'hono/streaming';
 
@@ -46,7 +46,18 @@ function bareAttempt(
   push: (chunk: WireMessage, metadata: unknown) => void,
 ): AttemptContext {
   return {
-    run: bareRun(threadId, input),
+    run: newRun({
+      runId: randomUUID(),
+      threadId,
+      userId: 'default',
+      assistantId: 'lead_agent',
+      status: 'running',
+      attempt: 1,
+      request: { ...EMPTY_REQUEST, input, streamModes: ['messages-tuple', 'values'] },
+      checkpointBefore: '',
+      createdAt: 0,
+      startedAt: 0,
+    }),
     attempt: 1,
     signal: new AbortController().signal,
     journal: {
@@ -63,41 +74,5 @@ function bareAttempt(
     usage: () => NO_USAGE,
     stopReason: () => undefined,
     fail: () => undefined,
-  };
-}
-
-function bareRun(threadId: string, input: RunRequest['input']): Run {
-  return {
-    runId: randomUUID(),
-    threadId,
-    userId: 'default',
-    assistantId: 'lead_agent',
-    kind: 'run',
-    status: 'running',
-    queued: false,
-    owner: null,
-    attempt: 1,
-    acknowledged: false,
-    multitaskStrategy: 'reject',
-    onDisconnect: 'continue',
-    crashPolicy: 'resume',
-    idempotencyKey: null,
-    payloadHash: '',
-    request: {
-      ...EMPTY_REQUEST,
-      input,
-      streamModes: ['messages-tuple', 'values'],
-    },
-    metadata: {},
-    cancelAction: null,
-    cancelRequestedAt: null,
-    checkpointBefore: '',
-    error: null,
-    stopReason: null,
-    usage: NO_USAGE,
-    createdAt: 0,
-    updatedAt: 0,
-    startedAt: 0,
-    endedAt: null,
   };
 }

@@ -127,3 +127,32 @@ export interface Run {
   readonly startedAt: number | null;
   readonly endedAt: number | null;
 }
+
+/** A run to which nothing has happened yet but what `part` says. */
+export const newRun = (
+  part: Pick<Run, 'runId' | 'threadId' | 'userId' | 'assistantId' | 'createdAt'> & Partial<Run>,
+): Run => ({
+  kind: 'run',
+  status: 'pending',
+  queued: false,
+  owner: null,
+  attempt: 0,
+  acknowledged: false,
+  multitaskStrategy: 'reject',
+  onDisconnect: 'continue',
+  crashPolicy: 'resume',
+  idempotencyKey: null,
+  payloadHash: '',
+  request: EMPTY_REQUEST,
+  metadata: {},
+  cancelAction: null,
+  cancelRequestedAt: null,
+  checkpointBefore: null,
+  error: null,
+  stopReason: null,
+  usage: NO_USAGE,
+  updatedAt: part.createdAt,
+  startedAt: null,
+  endedAt: null,
+  ...part,
+});

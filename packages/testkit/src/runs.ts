@@ -1,36 +1,21 @@
-import { type Admission, EMPTY_REQUEST, NO_USAGE, type Run } from '@reindeer/protocol';
+import { type Admission, EMPTY_REQUEST, newRun, type Run } from '@reindeer/protocol';
 
 /** A run at work in its first attempt, for tests of what only looks at a run. Stores make their own, from admissions. */
-export const makeRun = (part: Partial<Run> = {}): Run => ({
-  runId: 'run-1',
-  threadId: 'thread-1',
-  userId: 'default',
-  assistantId: 'lead_agent',
-  kind: 'run',
-  status: 'running',
-  queued: false,
-  owner: 'owner',
-  attempt: 1,
-  acknowledged: false,
-  multitaskStrategy: 'reject',
-  onDisconnect: 'continue',
-  crashPolicy: 'resume',
-  idempotencyKey: null,
-  payloadHash: '',
-  request: { ...EMPTY_REQUEST, streamModes: ['values'] },
-  metadata: {},
-  cancelAction: null,
-  cancelRequestedAt: null,
-  checkpointBefore: null,
-  error: null,
-  stopReason: null,
-  usage: NO_USAGE,
-  createdAt: 0,
-  updatedAt: 0,
-  startedAt: 0,
-  endedAt: null,
-  ...part,
-});
+export const makeRun = (part: Partial<Run> = {}): Run =>
+  newRun({
+    runId: 'run-1',
+    threadId: 'thread-1',
+    userId: 'default',
+    assistantId: 'lead_agent',
+    status: 'running',
+    owner: 'owner',
+    attempt: 1,
+    request: { ...EMPTY_REQUEST, streamModes: ['values'] },
+    createdAt: 0,
+    updatedAt: 0,
+    startedAt: 0,
+    ...part,
+  });
 
 /** What a store is asked to take in: a run under the token that is named after it, unless the test says otherwise. */
 export const makeAdmission = (part: Partial<Admission> & Pick<Admission, 'runId'>): Admission => ({

@@ -6,6 +6,7 @@ import {
   type Json,
   type JsonObject,
   NO_USAGE,
+  newRun,
   type Packed,
   ReindeerError,
   type Run,
@@ -129,37 +130,16 @@ function liveEffects(signal: AbortSignal, { clock }: Surroundings): Effects {
 
 function runOf({ threadId, userId, context, agentName, surroundings }: StandaloneRun): Run {
   const now = surroundings.clock.now();
-  return {
+  return newRun({
     runId: surroundings.random.uuid(),
     threadId,
     userId,
     assistantId: agentName,
-    kind: 'run',
     status: 'running',
-    queued: false,
-    owner: null,
     attempt: 1,
-    acknowledged: false,
-    multitaskStrategy: 'reject',
-    onDisconnect: 'continue',
     crashPolicy: 'error',
-    idempotencyKey: null,
-    payloadHash: '',
-    request: {
-      ...EMPTY_REQUEST,
-      context,
-      streamModes: ['values'],
-    },
-    metadata: {},
-    cancelAction: null,
-    cancelRequestedAt: null,
-    checkpointBefore: null,
-    error: null,
-    stopReason: null,
-    usage: NO_USAGE,
+    request: { ...EMPTY_REQUEST, context, streamModes: ['values'] },
     createdAt: now,
-    updatedAt: now,
     startedAt: now,
-    endedAt: null,
-  };
+  });
 }
