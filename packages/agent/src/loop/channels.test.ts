@@ -4,11 +4,11 @@ import { verifies } from '@reindeer/testkit';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import type { Skill } from '../skills/library.ts';
 import { allowedTools } from '../skills/policy.ts';
 import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
 import { FakeModel } from '../test-support/fake-model.ts';
 import { drain, fixture } from '../test-support/run-loop.ts';
+import { sampleSkill } from '../test-support/sample-skill.ts';
 import { channelsOfSchema } from './channels.ts';
 import { foldMessages, REMOVE_ALL } from './messages.ts';
 import type { State } from './middleware.ts';
@@ -166,11 +166,7 @@ describe('the other channels', () => {
     'reading many others does not make the agent forget a skill that keeps it to its tools',
     verifies('SK-9'),
     () => {
-      const restricting = {
-        location: '/mnt/skills/public/strict',
-        enabled: true,
-        allowedTools: ['read_file'],
-      } as unknown as Skill;
+      const restricting = sampleSkill('strict', { allowedTools: ['read_file'] });
       let read: unknown = [{ path: '/mnt/skills/public/strict/SKILL.md', name: 'strict', description: '' }];
       for (let at = 0; at < 500; at++)
         read = reduce('skill_context', read, [

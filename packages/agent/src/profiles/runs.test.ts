@@ -17,6 +17,7 @@ import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.
 import { FakeModel, type Turn } from '../test-support/fake-model.ts';
 import { exited, MemorySandboxes } from '../test-support/memory-sandbox.ts';
 import { drain } from '../test-support/run-loop.ts';
+import { sampleSkill } from '../test-support/sample-skill.ts';
 import { mayCall, skillsFor } from './active.ts';
 import { AgentProfiles } from './store.ts';
 
@@ -40,29 +41,6 @@ beforeEach(async () => {
   });
 });
 afterEach(() => rm(root, { recursive: true, force: true }));
-
-const skill = (name: string): Skill =>
-  ({
-    name,
-    description: `About ${name}`,
-    license: null,
-    version: null,
-    author: null,
-    compatibility: null,
-    allowedTools: null,
-    requiredSecrets: [],
-    secretsAutonomous: false,
-    metadata: {},
-    category: 'public',
-    enabled: true,
-    editable: false,
-    path: name,
-    location: `/mnt/skills/public/${name}`,
-    folder: `/nowhere/${name}`,
-    body: `Do ${name}.`,
-    text: `Do ${name}.`,
-    signature: name,
-  }) satisfies Skill;
 
 const skillsOf = (prepare: () => Promise<Skill[]>) => ({ prepare, list: prepare });
 
@@ -102,7 +80,7 @@ async function run(
     surroundings,
     profiles,
     tools: [look] as never,
-    skills: skillsOf(async () => [skill('chart'), skill('report'), skill('bootstrap')]),
+    skills: skillsOf(async () => ['chart', 'report', 'bootstrap'].map((name) => sampleSkill(name))),
     ...more,
   });
   const request = { ...makeRun().request, context: context as never };
