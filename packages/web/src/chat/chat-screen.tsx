@@ -2,8 +2,8 @@ import { useCallback, useEffect, useState } from 'react';
 import type { Features, ModelEntry } from '../api/api.ts';
 import type { AppParts } from '../app.tsx';
 import { FileViewer } from '../files/viewer.tsx';
-import { Icon } from '../parts/icons.tsx';
 import { Page, usePage } from '../parts/page-context.tsx';
+import { PageHead } from '../parts/page-frame.tsx';
 import { ChatTools } from './chat-tools.tsx';
 import { ChatView } from './chat-view.tsx';
 import { ChatController } from './controller.ts';
@@ -31,7 +31,7 @@ interface ChatScreenProps {
 export function ChatScreen(props: ChatScreenProps) {
   const { parts, models, features, onThreadChanged, onThread, onController } = props;
   const page = usePage();
-  const { say, showList } = page;
+  const { say } = page;
   const options = useOptions(parts.local, models);
   const [file, setFile] = useState<string | null>(null);
   const [title, setTitle] = useState<string | null>(null);
@@ -60,31 +60,18 @@ export function ChatScreen(props: ChatScreenProps) {
     };
   }, [controller, onController]);
 
-  const shownTitle = title ?? props.listedTitle ?? say('threads.untitled');
-  useEffect(() => {
-    document.title = `${shownTitle} · ${say('app.name')}`;
-  }, [shownTitle, say]);
   const openFile = useCallback((path: string) => setFile(path), []);
   const isDemo = options.model?.demo === true;
   const sandbox = features?.sandbox ?? null;
   return (
     <Page value={{ ...page, openFile }}>
       <main>
-        <header className="head">
-          <button
-            type="button"
-            className="quiet square only-narrow"
-            aria-label={say('threads.show')}
-            onClick={() => showList(true)}
-          >
-            <Icon name="menu" />
-          </button>
-          <h1>{shownTitle}</h1>
+        <PageHead title={title ?? props.listedTitle ?? say('threads.untitled')}>
           {agent === null ? null : (
             <span className="badge">{say(props.bootstrap ? 'agents.making' : 'agents.with', { name: agent })}</span>
           )}
           <ChatTools api={parts.api} controller={controller} />
-        </header>
+        </PageHead>
         <div className="banners" role="status">
           {props.reached ? null : <p className="banner warn">{say('banner.offline')}</p>}
           {isDemo ? <p className="banner">{say('banner.demo')}</p> : null}

@@ -13,26 +13,35 @@ interface FrameProps {
   readonly children: ReactNode;
 }
 
-/** A page beside the chats: its title, what it is for, and its content. */
-export function PageFrame({ title, about, actions, children }: FrameProps) {
+/** The head of a chat or page: the way to the list where that is hidden, the title, which the tab has too, and what stands beside it. */
+export function PageHead({ title, children }: { readonly title: string; readonly children: ReactNode }) {
   const { say, showList } = usePage();
   useEffect(() => {
     document.title = `${title} · ${say('app.name')}`;
   }, [title, say]);
   return (
+    <header className="head">
+      <button
+        type="button"
+        className="quiet square only-narrow"
+        aria-label={say('threads.show')}
+        onClick={() => showList(true)}
+      >
+        <Icon name="menu" />
+      </button>
+      <h1>{title}</h1>
+      {children}
+    </header>
+  );
+}
+
+/** A page beside the chats: its title, what it is for, and its content. */
+export function PageFrame({ title, about, actions, children }: FrameProps) {
+  return (
     <main>
-      <header className="head">
-        <button
-          type="button"
-          className="quiet square only-narrow"
-          aria-label={say('threads.show')}
-          onClick={() => showList(true)}
-        >
-          <Icon name="menu" />
-        </button>
-        <h1>{title}</h1>
+      <PageHead title={title}>
         <div className="head-actions">{actions}</div>
-      </header>
+      </PageHead>
       <div className="page-scroll">
         <div className="page">
           <p className="about">{about}</p>
