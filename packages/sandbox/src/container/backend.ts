@@ -58,6 +58,7 @@ const PORT_ATTEMPTS = 10;
 /** How long a container that somebody else is starting, or removing, is waited for. */
 const SETTLE_MS = 20_000;
 const POLL_MS = 100;
+const READY_PAUSES = [20, 500] as const;
 /** Two tries, so that a pause of our own process alone never condemns a container. */
 const PROBES = 2;
 const PROBE_MS = 5_000;
@@ -128,21 +129,11 @@ export class ContainerBackend implements SandboxBackend {
     info: SandboxInfo,
     options: { readonly withinMs: number; readonly signal?: AbortSignal },
   ): Promise<boolean> {
-    const { clients, surroundings } = this.#parts;
     const container = asContainer(info);
-    const deadline = this.#now + options.withinMs;
-    for (let pause = 20; options.signal?.aborted !== true; pause = Math.min(pause * 2, 500)) {
-      const left = deadline - this.#now;
-      if (left <= 0) return false;
-      if (await clients.works(container, Math.min(left, PROBE_MS), options.signal)) return true;
-      // Only asked after a failure: a container that has ended will not become ready.
-      const entry = await this.#inspect(container.containerId).catch(() => undefined);
-      if (entry === null || (entry !== undefined && stateOf(entry) === 'stopped')) return false;
-      await surroundings.clock
-        .sleep(Math.max(0, Math.min(pause, deadline - this.#now)), options.signal)
-        .catch(() => {});
-    }
-    return false;
+    return await this.#parts.clients.ready(container, options, READY_PAUSES, async () => {
+      const entry = await this.#inspect(container.containerId);
+      return entry === null || stateOf(entry) === 'stopped';
+    });
   }
 
   async stop(info: SandboxInfo): Promise<void> {

@@ -40,6 +40,8 @@ export interface ContainerClientsParts {
 /** Over its quota a thread can clean up and write small files, no more. */
 const OVER_QUOTA_FILE_BYTES = 1024 * 1024;
 const DISK_LOOK_MS = 250;
+/** What one try of `ready` may take. */
+const PROBE_MS = 5_000;
 /** Copies that are remembered; one that is forgotten is compared anew. */
 const MAX_MIRRORS = 256;
 /** What a connection meets where nobody listens, or whoever did is gone. */
@@ -90,6 +92,31 @@ export class ContainerClients {
       ended.removeEventListener('abort', hangUp);
       await client.close();
     }
+  }
+
+  /**
+   * Waits until a command runs in it. What has ended will not become ready; that is asked only after a failure, and not knowing is no answer.
+   * Never rejects.
+   *
+   * @param pauses milliseconds between two tries: of the first, and at most
+   */
+  async ready(
+    info: ContainerInfo,
+    options: { readonly withinMs: number; readonly signal?: AbortSignal },
+    pauses: readonly [number, number],
+    hasEnded: () => Promise<boolean>,
+  ): Promise<boolean> {
+    const [first, longest] = pauses;
+    const deadline = this.#clock.monotonic() + options.withinMs;
+    for (let pause = first; options.signal?.aborted !== true; pause = Math.min(pause * 2, longest)) {
+      const left = deadline - this.#clock.monotonic();
+      if (left <= 0) return false;
+      if (await this.works(info, Math.min(left, PROBE_MS), options.signal)) return true;
+      if (await hasEnded().catch(() => false)) return false;
+      const rest = deadline - this.#clock.monotonic();
+      await this.#clock.sleep(Math.max(0, Math.min(pause, rest)), options.signal).catch(() => {});
+    }
+    return false;
   }
 
   /**

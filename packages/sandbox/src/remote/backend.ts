@@ -35,6 +35,7 @@ const PROBE_MS = 5_000;
 /** How long the end of a removed pod is waited for. */
 const GONE_MS = 60_000;
 const POLL_MS = 250;
+const READY_PAUSES = [POLL_MS, 1_000] as const;
 /** A sandbox without an address may be in the making. */
 const ADDRESS_MS = 60_000;
 
@@ -146,21 +147,11 @@ export class RemoteBackend implements SandboxBackend {
     info: SandboxInfo,
     options: { readonly withinMs: number; readonly signal?: AbortSignal },
   ): Promise<boolean> {
-    const { ground, surroundings } = this.#parts;
-    const { clock } = surroundings;
     const pod = asContainer(info);
-    const deadline = clock.monotonic() + options.withinMs;
     if (pod.url === '') return false;
-    for (let pause = POLL_MS; options.signal?.aborted !== true; pause = Math.min(pause * 2, 1_000)) {
-      const left = deadline - clock.monotonic();
-      if (left <= 0) return false;
-      if (await ground.clients.works(pod, Math.min(left, PROBE_MS), options.signal)) return true;
-      // Only asked after a failure: what has ended will not become ready.
-      const now = await this.#look(pod.id).catch(() => undefined);
-      if (now !== undefined && hasEnded(now, pod)) return false;
-      await clock.sleep(Math.max(0, Math.min(pause, deadline - clock.monotonic())), options.signal).catch(() => {});
-    }
-    return false;
+    return await this.#parts.ground.clients.ready(pod, options, READY_PAUSES, async () =>
+      hasEnded(await this.#look(pod.id), pod),
+    );
   }
 
   /** Resolves when the pod is known to be gone (SX-08, SX-15). */
