@@ -1,8 +1,9 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { spawn } from 'node:child_process';
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http';
+import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { LogRecorder, verifies } from '@reindeer/testkit';
+import { realSurroundings, verifies } from '@reindeer/testkit';
 import { afterEach, expect, test } from 'vitest';
 import { AttemptScope, SCOPE } from '../loop/scope.ts';
 import { recordedAttempt } from '../test-support/fake-attempt.ts';
@@ -25,12 +26,27 @@ interface Exchange {
   answer(result: unknown): string;
 }
 
+async function listening(handle: RequestListener): Promise<string> {
+  const server = createServer(handle);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  stops.push(async () => {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+async function bodyOf(request: IncomingMessage): Promise<string> {
+  let body = '';
+  for await (const chunk of request) body += String(chunk);
+  return body;
+}
+
 /** A server at the level of HTTP: what it does not handle itself is answered as a good server would. */
 async function serve(own: (exchange: Exchange) => boolean | Promise<boolean>, tools: unknown[] = [TOOL]) {
   const seen: string[] = [];
-  const server: Server = createServer(async (request, response) => {
-    let body = '';
-    for await (const chunk of request) body += String(chunk);
+  const url = await listening(async (request, response) => {
+    const body = await bodyOf(request);
     const message = (body === '' ? {} : JSON.parse(body)) as Message;
     seen.push(`${request.method} ${request.url} ${message.method ?? ''}`.trim());
     const answer = (result: unknown) => JSON.stringify({ jsonrpc: '2.0', id: message.id, result });
@@ -48,27 +64,19 @@ async function serve(own: (exchange: Exchange) => boolean | Promise<boolean>, to
     };
     response.writeHead(200, { 'content-type': 'application/json' }).end(answer(results[message.method ?? '']));
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  stops.push(async () => {
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
-  });
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, seen };
+  return { url, seen };
 }
 const TOOL = { name: 'do', inputSchema: { type: 'object' } };
 
-async function using(entry: Record<string, unknown>) {
-  const logger = new LogRecorder();
+/** Servers with the one to try as `s`. */
+async function using(entry: Record<string, unknown>, others: Record<string, unknown> = {}) {
+  const { clock, random, logger } = realSurroundings();
   const servers = new McpServers({
-    read: async () => ({ s: { type: 'http', session_init_timeout: 10, ...entry } }),
+    read: async () => ({ s: { type: 'http', session_init_timeout: 10, ...entry }, ...others }),
     folder: async () => tmpdir(),
     environment: {},
-    clock: {
-      now: () => Date.now(),
-      monotonic: () => performance.now(),
-      sleep: (milliseconds, signal) => sleep(milliseconds, undefined, signal === undefined ? {} : { signal }),
-    },
-    random: { uuid: () => crypto.randomUUID(), next: Math.random },
+    clock,
+    random,
     logger,
   });
   stops.push(() => servers.close());
@@ -79,11 +87,11 @@ async function using(entry: Record<string, unknown>) {
     tools,
     logger,
     run,
-    call: async (name = 's_do'): Promise<string> => {
+    call: async (name = 's_do', args: Record<string, unknown> = {}): Promise<string> => {
       const tool = tools.find((one) => one.name === name);
       const scope = new AttemptScope(recordedAttempt(), null);
       const config = { configurable: { [SCOPE]: scope }, toolCallId: 'c' };
-      const message = await tool?.invoke({ name, args: {}, id: 'c', type: 'tool_call' } as never, config as never);
+      const message = await tool?.invoke({ name, args, id: 'c', type: 'tool_call' } as never, config as never);
       return (message as { text: string }).text;
     },
   };
@@ -233,3 +241,119 @@ test('a tool that makes no sense costs only itself, and is named in the log', ve
     fields: { tools: ['text', '(without a name)', '(without a name)'] },
   });
 });
+
+const EVERYTHING = createRequire(import.meta.url).resolve('@modelcontextprotocol/server-everything/dist/index.js');
+
+test.each(['streamableHttp', 'sse'])('the everything-server over %s', verifies('MCP-1'), async (kind) => {
+  const port = 20_000 + Math.floor(Math.random() * 20_000);
+  const child = spawn(process.execPath, [EVERYTHING, kind], {
+    env: { PATH: process.env.PATH, PORT: String(port) },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  stops.push(async () => void child.kill('SIGKILL'));
+  await new Promise<void>((resolve, reject) => {
+    const heard = (chunk: Buffer): void => {
+      if (/listening|running/i.test(String(chunk))) resolve();
+    };
+    child.stderr.on('data', heard);
+    child.stdout.on('data', heard);
+    child.once('exit', () => reject(new Error('the server ended')));
+  });
+  const [type, path] = kind === 'sse' ? ['sse', 'sse'] : ['http', 'mcp'];
+  const { call } = await using({ type, url: `http://127.0.0.1:${port}/${path}` });
+  expect(await call('s_echo', { message: 'far' })).toBe('Echo: far');
+});
+
+test.each(['application/json', 'text/event-stream'])(
+  'an answer without an end (%s) costs only its server, not the memory of all',
+  verifies('MCP-1', 'MC-07'),
+  async (type) => {
+    let sent = 0;
+    const url = await listening((request, response) => {
+      request.resume();
+      response.writeHead(200, { 'content-type': type });
+      const more = (): void => {
+        while (sent < 400 * 1024 * 1024) {
+          sent += 1 << 20;
+          if (!response.write(Buffer.alloc(1 << 20, 120))) return void response.once('drain', more);
+        }
+        response.end();
+      };
+      more();
+    });
+    const { servers, tools } = await using({ url, session_init_timeout: 3 });
+    expect(tools).toEqual([]);
+    expect(servers.status()).toMatchObject([{ state: 'failed' }]);
+    expect(sent).toBeLessThan(64 * 1024 * 1024);
+  },
+);
+
+/** Gives tokens out. */
+async function issuer(answer: (form: URLSearchParams, count: number) => { status?: number; json: unknown }) {
+  const asked: URLSearchParams[] = [];
+  const url = await listening(async (request, response) => {
+    const form = new URLSearchParams(await bodyOf(request));
+    asked.push(form);
+    const { status = 200, json } = answer(form, asked.length);
+    response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(json));
+  });
+  return { token_url: `${url}/token`, asked };
+}
+
+test(
+  'a token is asked for once for all who need it, kept, and replaced when the server refuses it; what rotates is used',
+  verifies('MCP-6'),
+  async () => {
+    let accepted = 'Bearer first';
+    const { token_url, asked } = await issuer((form, count) => ({
+      json:
+        count === 1
+          ? { access_token: 'first', token_type: 'bearer', expires_in: 3600, refresh_token: 'two' }
+          : { access_token: 'second', expires_in: 3600, note: form.get('refresh_token') },
+    }));
+    const shown: unknown[] = [];
+    const { url } = await serve(({ request, response }) => {
+      shown.push(request.headers.authorization);
+      if (request.headers.authorization === accepted) return false;
+      response.writeHead(401).end();
+      return true;
+    });
+    const oauth = {
+      token_url,
+      grant_type: 'refresh_token',
+      client_id: 'me',
+      client_secret: 'hush',
+      refresh_token: 'one',
+      extra_token_params: { grant_type: 'password', resource: 'x' },
+    };
+    const { call } = await using({ url, oauth });
+    await Promise.all([call(), call()]);
+    expect(asked).toHaveLength(1);
+    expect(Object.fromEntries(asked[0] ?? [])).toEqual({
+      grant_type: 'refresh_token',
+      resource: 'x',
+      client_id: 'me',
+      client_secret: 'hush',
+      refresh_token: 'one',
+    });
+    accepted = 'Bearer second';
+    expect(await call()).toBe('did do');
+    expect(asked[1]?.get('refresh_token')).toBe('two');
+    expect(shown.at(-1)).toBe('Bearer second');
+  },
+);
+
+test(
+  'a server whose token cannot be had costs only itself, and no secret is told',
+  verifies('MCP-6', 'MC-07'),
+  async () => {
+    const { token_url } = await issuer(() => ({ status: 500, json: { error: 'hush-hush' } }));
+    const { url } = await serve(() => false);
+    const oauth = { token_url, client_id: 'me', client_secret: 'hush-hush' };
+    const { servers, tools, logger } = await using({ url, oauth }, { open: { type: 'http', url } });
+    expect(tools.map((tool) => tool.name)).toEqual(['open_do']);
+    const failed = servers.status().find((one) => one.name === 's');
+    expect(failed?.reason).toMatch(/token address .* status 500/);
+    expect(JSON.stringify([failed, logger.lines])).not.toContain('hush-hush');
+  },
+);
