@@ -1,10 +1,9 @@
-import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
-import { NO_LOG, NO_PROBE, type SandboxLifecycle, type Surroundings } from '@reindeer/protocol';
+import type { SandboxLifecycle } from '@reindeer/protocol';
+import { systemSurroundings } from '@reindeer/runtime';
 import { createContainerProvider, MemoryOwnershipStore } from '@reindeer/sandbox';
 import { dockerMissing, type ThrowawayDocker, throwawayDocker } from '@reindeer/testkit';
 import { median, type Row } from './lib.ts';
@@ -16,16 +15,7 @@ const TURNS = 40;
 const THREADS = 10;
 const TURNS_AT_ONCE = 4;
 
-const surroundings: Surroundings = {
-  clock: {
-    now: () => Date.now(),
-    monotonic: () => performance.now(),
-    sleep: (milliseconds, signal) => delay(milliseconds, undefined, signal === undefined ? {} : { signal }),
-  },
-  random: { uuid: () => randomUUID(), next: () => Math.random() },
-  probe: NO_PROBE,
-  logger: NO_LOG,
-};
+const surroundings = systemSurroundings();
 
 async function timed(work: () => Promise<unknown>): Promise<number> {
   const begun = performance.now();

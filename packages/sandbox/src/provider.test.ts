@@ -1,6 +1,6 @@
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import type { ExecResult } from '@reindeer/protocol';
-import { deferred, verifies, withEventLoopGate } from '@reindeer/testkit';
+import { deferred, realSurroundings, verifies, withEventLoopGate } from '@reindeer/testkit';
 import { expect, onTestFinished, test } from 'vitest';
 import { createSandboxProvider } from './create.ts';
 import type { CheckedRequest, Executor } from './executor.ts';
@@ -9,7 +9,7 @@ import { makeThreadFolders } from './folders.ts';
 import { PipePool } from './process/pipes.ts';
 import { MAX_SANDBOXES, ThreadSandboxProvider, trashFolder } from './provider.ts';
 import { DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from './settings.ts';
-import { realSurroundings, temporaryHome } from './test-support.ts';
+import { temporaryHome } from './test-support.ts';
 
 const DONE: ExecResult = { output: 'done', exitCode: 0, ended: 'exit', truncatedBytes: 0, durationMs: 1 };
 

@@ -1,32 +1,13 @@
-import { randomUUID } from 'node:crypto';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { setTimeout as delay } from 'node:timers/promises';
-import type { Clock, Surroundings } from '@reindeer/protocol';
-import { NO_PROBE } from '@reindeer/protocol';
-import { LogRecorder } from '@reindeer/testkit';
+import type { Clock } from '@reindeer/protocol';
+import { realClock, realSurroundings } from '@reindeer/testkit';
 import { onTestFinished } from 'vitest';
 import { Matcher } from './files/matcher.ts';
 import { Staging } from './files/staging.ts';
 import { ThreadFiles } from './files/thread-files.ts';
 import { threadMappings } from './files/virtual-path.ts';
 import { makeThreadFolders, type ThreadPaths, threadPaths } from './folders.ts';
-
-/** The real clock: real processes and files do not run on a virtual one. */
-export const realClock: Clock = {
-  now: () => Date.now(),
-  monotonic: () => performance.now(),
-  sleep: (milliseconds, signal) => delay(milliseconds, undefined, signal === undefined ? {} : { signal }),
-};
-
-export function realSurroundings(): Surroundings & { readonly logger: LogRecorder } {
-  return {
-    clock: realClock,
-    random: { uuid: () => randomUUID(), next: () => Math.random() },
-    probe: NO_PROBE,
-    logger: new LogRecorder(),
-  };
-}
 
 /** An empty data folder that goes with the test. */
 export async function temporaryHome(): Promise<string> {

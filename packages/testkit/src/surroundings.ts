@@ -1,4 +1,7 @@
-import type { Logger, Surroundings } from '@reindeer/protocol';
+import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Clock, Logger, Surroundings } from '@reindeer/protocol';
+import { NO_PROBE } from '@reindeer/protocol';
 import { VirtualClock } from './clock.ts';
 import { ProbeRecorder } from './probe.ts';
 import type { SeededRandom } from './random.ts';
@@ -43,6 +46,23 @@ export function testSurroundings(options: { seed?: number; clock?: VirtualClock 
     clock: options.clock ?? new VirtualClock(),
     random: seededRandom(options.seed ?? 1),
     probe: new ProbeRecorder(),
+    logger: new LogRecorder(),
+  };
+}
+
+/** The real clock: real processes, files and sockets do not run on a virtual one. */
+export const realClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  sleep: (milliseconds, signal) => delay(milliseconds, undefined, signal === undefined ? {} : { signal }),
+};
+
+/** The real world for one test, whose log it can look at. */
+export function realSurroundings(): Surroundings & { readonly logger: LogRecorder } {
+  return {
+    clock: realClock,
+    random: { uuid: () => randomUUID(), next: () => Math.random() },
+    probe: NO_PROBE,
     logger: new LogRecorder(),
   };
 }

@@ -6,7 +6,7 @@ import { HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { MemorySaver } from '@langchain/langgraph';
 import type { SandboxProvider, Surroundings } from '@reindeer/protocol';
 import { createSandboxProvider } from '@reindeer/sandbox';
-import { verifies } from '@reindeer/testkit';
+import { realClock, verifies } from '@reindeer/testkit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createModelRegistry } from '../models/registry.ts';
 import { recordedAttempt, testSurroundings } from '../test-support/fake-attempt.ts';
@@ -20,12 +20,7 @@ let sandboxes: SandboxProvider;
 
 const surroundings: Surroundings = {
   ...testSurroundings('real'),
-  clock: {
-    now: () => Date.now(),
-    monotonic: () => performance.now(),
-    sleep: async (milliseconds, signal) =>
-      void (await wait(milliseconds, undefined, signal === undefined ? {} : { signal })),
-  },
+  clock: realClock,
 };
 
 beforeAll(async () => {

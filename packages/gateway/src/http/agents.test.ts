@@ -2,9 +2,10 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { AgentProfiles } from '@reindeer/agent';
+import { systemSurroundings } from '@reindeer/runtime';
 import { verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Fixture, startFixture, testSurroundings } from '../testing/http-fixture.ts';
+import { type Fixture, startFixture } from '../testing/http-fixture.ts';
 import { agentRoutes } from './agents.ts';
 
 let root: string;
@@ -16,7 +17,7 @@ async function open(enabled: boolean): Promise<void> {
     legacyFolder: join(root, 'legacy'),
     defaultSoul: join(root, 'SOUL.md'),
     userProfile: (userId) => join(root, `${userId}.md`),
-    ...testSurroundings(),
+    ...systemSurroundings(),
   });
   fixture = await startFixture({
     agents: {

@@ -1,10 +1,10 @@
 import { NO_LOG, ReindeerError } from '@reindeer/protocol';
+import { systemSurroundings } from '@reindeer/runtime';
 import { verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
-import { testSurroundings } from '../testing/http-fixture.ts';
 import { Lifecycle, type Step } from './lifecycle.ts';
 
-const make = () => new Lifecycle({ clock: testSurroundings().clock, logger: NO_LOG });
+const make = () => new Lifecycle({ clock: systemSurroundings().clock, logger: NO_LOG });
 const recorder = () => {
   const log: string[] = [];
   const step = (name: string, part: Partial<Step> = {}): Step => ({

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { openMemory } from '@reindeer/database';
 import {
   type AdmissionResult,
@@ -6,8 +5,6 @@ import {
   type CreateRun,
   type Fact,
   type FileInfo,
-  NO_LOG,
-  NO_PROBE,
   ReindeerError,
   type Run,
   type RunService,
@@ -15,27 +12,16 @@ import {
   type SandboxProvider,
   type StateSnapshot,
   type StreamItem,
-  type Surroundings,
   type Thread,
   type ThreadService,
 } from '@reindeer/protocol';
+import { systemSurroundings } from '@reindeer/runtime';
 import { makeRun } from '@reindeer/testkit';
 import { NO_PAGE } from '../http/page.ts';
 import type { HttpParts, Intake } from '../http/parts.ts';
 import { type HttpServer, listen } from '../http/server.ts';
 
 /** Stand-ins for the services behind the HTTP layer, so that its own behaviour can be tested alone. */
-
-export const testSurroundings = (): Surroundings => ({
-  clock: {
-    now: () => Date.now(),
-    monotonic: () => performance.now(),
-    sleep: (milliseconds, signal) => sleep(milliseconds, undefined, signal === undefined ? {} : { signal }),
-  },
-  random: { uuid: () => crypto.randomUUID(), next: () => Math.random() },
-  probe: NO_PROBE,
-  logger: NO_LOG,
-});
 
 export class FakeThreads implements ThreadService {
   readonly rows = new Map<string, Thread>();
@@ -356,7 +342,7 @@ export async function startFixture(part: Partial<HttpParts> = {}): Promise<Fixtu
     {
       runs,
       threads,
-      feedback: openMemory({ surroundings: testSurroundings() }).feedback,
+      feedback: openMemory({ surroundings: systemSurroundings() }).feedback,
       sandboxes,
       sandboxPool: null,
       metrics: () => '',
@@ -378,7 +364,7 @@ export async function startFixture(part: Partial<HttpParts> = {}): Promise<Fixtu
       uploads: { maxFiles: 3, maxFileSize: 1000, maxTotalSize: 2500 },
       guards: { allowedHosts: [], allowedOrigins: [], token: null },
       page: NO_PAGE,
-      surroundings: testSurroundings(),
+      surroundings: systemSurroundings(),
       intake: () => fixture.intake,
       version: '0.0.0',
       heartbeatMs: 15_000,

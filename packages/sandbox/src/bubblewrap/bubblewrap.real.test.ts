@@ -4,12 +4,11 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import type { Sandbox, SandboxProvider } from '@reindeer/protocol';
-import { deferred, verifies, withEventLoopGate } from '@reindeer/testkit';
+import { deferred, realClock, realSurroundings, verifies, withEventLoopGate } from '@reindeer/testkit';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createSandboxProvider } from '../create.ts';
 import { pollUntil, processStat } from '../process/signals.ts';
 import type { SandboxSettings } from '../settings.ts';
-import { realClock, realSurroundings } from '../test-support.ts';
 
 const MIB = 1024 * 1024;
 const SETTINGS: Partial<SandboxSettings> = {

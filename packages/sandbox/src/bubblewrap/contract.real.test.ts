@@ -1,10 +1,9 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import type { SandboxProvider } from '@reindeer/protocol';
-import { SANDBOX_CONTRACT_LIMITS, sandboxContract } from '@reindeer/testkit';
+import { realSurroundings, SANDBOX_CONTRACT_LIMITS, sandboxContract } from '@reindeer/testkit';
 import { afterAll, beforeAll } from 'vitest';
 import { createSandboxProvider } from '../create.ts';
-import { realSurroundings } from '../test-support.ts';
 
 let home = '';
 let provider: SandboxProvider;

@@ -1,12 +1,12 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import type { ExecResult } from '@reindeer/protocol';
+import { realSurroundings } from '@reindeer/testkit';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { threadPaths } from '../folders.ts';
 import { ProcessGuard } from '../process/guard.ts';
 import { PipePool } from '../process/pipes.ts';
 import { DEFAULT_SANDBOX_SETTINGS, type SandboxSettings } from '../settings.ts';
-import { realSurroundings } from '../test-support.ts';
 import { BubblewrapExecutor } from './executor.ts';
 import { markOf } from './orphans.ts';
 import { type BubblewrapFindings, type ProbeResult, probeBubblewrap } from './probe.ts';

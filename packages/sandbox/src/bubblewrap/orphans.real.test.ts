@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
+import { realClock } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { isGone, kill, pollUntil } from '../process/signals.ts';
-import { realClock } from '../test-support.ts';
 import { endOrphans, markOf } from './orphans.ts';
 
 test('ends what a killed server left, and nothing that somebody looks after', async (context) => {

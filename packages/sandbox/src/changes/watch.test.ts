@@ -1,7 +1,7 @@
 import { symlink, truncate, utimes, writeFile } from 'node:fs/promises';
-import { verifies } from '@reindeer/testkit';
+import { realSurroundings, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
-import { realSurroundings, type TestThread, temporaryThread } from '../test-support.ts';
+import { type TestThread, temporaryThread } from '../test-support.ts';
 import { patchOf } from './patch.ts';
 import { WorkspaceChangeWatch, type WorkspaceLimits } from './watch.ts';
 

@@ -11,6 +11,8 @@ import {
 } from '@reindeer/protocol';
 import {
   dockerMissing,
+  realClock,
+  realSurroundings,
   SANDBOX_CONTRACT_LIMITS,
   sandboxContract,
   verifies,
@@ -20,7 +22,6 @@ import {
 import { expect, test } from 'vitest';
 import { createLifecycleProvider } from '../lifecycle/index.ts';
 import { MemoryOwnershipStore } from '../lifecycle/ownership/memory-store.ts';
-import { realClock, realSurroundings } from '../test-support.ts';
 import { createContainerProvider } from './factory.ts';
 import { containerScene } from './testing/scene.ts';
 

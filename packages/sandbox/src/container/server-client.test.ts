@@ -1,7 +1,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { realClock } from '@reindeer/testkit';
 import { expect, onTestFinished, test } from 'vitest';
-import { realClock } from '../test-support.ts';
 import { ServerClient } from './server-client.ts';
 import { ServerTransport } from './transport.ts';
 

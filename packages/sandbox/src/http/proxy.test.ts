@@ -1,8 +1,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { verifies } from '@reindeer/testkit';
+import { realClock, verifies } from '@reindeer/testkit';
 import { expect, onTestFinished, test } from 'vitest';
-import { realClock } from '../test-support.ts';
 import { askJson } from './ask.ts';
 import { agentFor, isNear } from './proxy.ts';
 

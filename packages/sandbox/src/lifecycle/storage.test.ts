@@ -1,9 +1,9 @@
 import { readdir, stat } from 'node:fs/promises';
-import { SimulatedEngine, verifies } from '@reindeer/testkit';
+import { realSurroundings, SimulatedEngine, verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { createSandboxProvider } from '../create.ts';
 import { threadPaths } from '../folders.ts';
-import { realSurroundings, temporaryHome } from '../test-support.ts';
+import { temporaryHome } from '../test-support.ts';
 import { MemoryOwnershipStore } from './ownership/memory-store.ts';
 import { LifecycleProvider } from './provider.ts';
 import { storageOf } from './storage.ts';

@@ -2,12 +2,11 @@ import { mkdir, mkdtemp, readdir, readFile, realpath, rm, writeFile } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Sandbox, SandboxProvider } from '@reindeer/protocol';
-import { deferred, processesThatShow, verifies, withEventLoopGate } from '@reindeer/testkit';
+import { deferred, processesThatShow, realSurroundings, verifies, withEventLoopGate } from '@reindeer/testkit';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createSandboxProvider } from '../create.ts';
 import { skillFolders } from '../folders.ts';
 import { processStat } from '../process/signals.ts';
-import { realSurroundings } from '../test-support.ts';
 
 const MIB = 1024 * 1024;
 let home: string;

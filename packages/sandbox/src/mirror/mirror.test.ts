@@ -16,8 +16,9 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { promisify } from 'node:util';
+import { realClock } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
-import { realClock, temporaryHome } from '../test-support.ts';
+import { temporaryHome } from '../test-support.ts';
 import { MirrorClient } from './client.ts';
 import { mirrorScene } from './testing/scene.ts';
 

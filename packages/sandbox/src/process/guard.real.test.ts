@@ -2,9 +2,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { LogRecorder, verifies } from '@reindeer/testkit';
+import { LogRecorder, realSurroundings, verifies } from '@reindeer/testkit';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { realSurroundings } from '../test-support.ts';
 import { ProcessGuard } from './guard.ts';
 import { pollUntil, processStat } from './signals.ts';
 

@@ -1,12 +1,12 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { sandboxSameInstanceRacesContract, verifies } from '@reindeer/testkit';
+import { realSurroundings, sandboxSameInstanceRacesContract, verifies } from '@reindeer/testkit';
 import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest';
 import { MirroredEngine } from '../container/testing/mirrored-engine.ts';
 import { memoryFactory } from '../lifecycle/testing/memory-factory.ts';
 import type { FakeObject } from '../provisioner/testing/fake-kubernetes.ts';
 import { KEY, openProvisionerScene, provisionerScene } from '../provisioner/testing/scene.ts';
-import { realSurroundings, temporaryHome } from '../test-support.ts';
+import { temporaryHome } from '../test-support.ts';
 import { openRemoteBackend } from './factory.ts';
 import { ProcessNode } from './testing/node.ts';
 

@@ -1,11 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import type { Sandbox, SandboxLifecycle } from '@reindeer/protocol';
+import { realClock, realSurroundings } from '@reindeer/testkit';
 import { expect, onTestFinished, type TestContext, test } from 'vitest';
 import { containerScene } from '../container/testing/scene.ts';
 import { MemoryOwnershipStore } from '../lifecycle/ownership/memory-store.ts';
 import type { FakeNode, FakeObject } from '../provisioner/testing/fake-kubernetes.ts';
 import { KEY, provisionerScene } from '../provisioner/testing/scene.ts';
-import { realClock, realSurroundings, temporaryHome } from '../test-support.ts';
+import { temporaryHome } from '../test-support.ts';
 import { createRemoteProvider } from './factory.ts';
 import { variable } from './testing/node.ts';
 

@@ -3,11 +3,17 @@ import { mkdtemp, readdir, readFile, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { OwnershipStore, SandboxLifecycle } from '@reindeer/protocol';
-import { dockerMissing, type LogRecorder, type ThrowawayDocker, throwawayDocker } from '@reindeer/testkit';
+import {
+  dockerMissing,
+  type LogRecorder,
+  realClock,
+  realSurroundings,
+  type ThrowawayDocker,
+  throwawayDocker,
+} from '@reindeer/testkit';
 import { afterAll, beforeAll, beforeEach } from 'vitest';
 import { MemoryLeases, MemoryOwnershipStore } from '../../lifecycle/ownership/memory-store.ts';
 import type { LifecycleSettings } from '../../lifecycle/settings.ts';
-import { realClock, realSurroundings } from '../../test-support.ts';
 import { type ContainerParts, createContainerProvider, openContainerBackend } from '../factory.ts';
 import type { ContainerSettings } from '../settings.ts';
 

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
+import { realClock, realSurroundings } from '@reindeer/testkit';
 import { onTestFinished } from 'vitest';
 import { ServerTransport } from '../../container/transport.ts';
 import { makeThreadFolders } from '../../folders.ts';
@@ -8,7 +9,7 @@ import { PipePool } from '../../process/pipes.ts';
 import { CommandRunner } from '../../server/commands.ts';
 import { digest } from '../../server/http.ts';
 import { createSandboxServer } from '../../server/server.ts';
-import { realClock, realSurroundings, temporaryHome, temporaryThread } from '../../test-support.ts';
+import { temporaryHome, temporaryThread } from '../../test-support.ts';
 import { MirrorClient } from '../client.ts';
 import { FolderMirror } from '../mirror.ts';
 import { threadTree } from '../thread-tree.ts';

@@ -1,7 +1,6 @@
 import type { AddressInfo } from 'node:net';
-import { LogRecorder } from '@reindeer/testkit';
+import { LogRecorder, realClock } from '@reindeer/testkit';
 import { onTestFinished } from 'vitest';
-import { realClock } from '../../test-support.ts';
 import { KubernetesClient } from '../kubernetes.ts';
 import { Provisioner } from '../provisioner.ts';
 import { createProvisionerServer } from '../server.ts';

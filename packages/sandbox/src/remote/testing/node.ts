@@ -3,11 +3,11 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
+import { realClock } from '@reindeer/testkit';
 import { PipePool } from '../../process/pipes.ts';
 import type { FakeNode, FakeObject } from '../../provisioner/testing/fake-kubernetes.ts';
 import { CommandRunner } from '../../server/commands.ts';
 import { createSandboxServer } from '../../server/server.ts';
-import { realClock } from '../../test-support.ts';
 
 interface Started {
   readonly server: Server;
