@@ -108,14 +108,14 @@ async function act(
         await host.print(`${started.batch_id}\n`);
         return EXIT.done;
       }
-      const code = await follow(host, prepared, batches, started.batch_id, command.json);
+      const code = await follow(host, prepared, batches, started.batch_id, command);
       if (batches.leaving.aborted || output === null) return code;
       await save(batches, started.batch_id, /\.jsonl$/i.test(output) ? 'jsonl' : 'csv', output);
       host.say(`Results: ${output}\n`);
       return code;
     }
     case 'watch':
-      return follow(host, prepared, batches, command.id, command.json);
+      return follow(host, prepared, batches, command.id, command);
     case 'cancel': {
       const ended = await batches.cancel(command.id);
       await host.print(
@@ -153,7 +153,7 @@ async function follow(
   { surroundings }: Prepared,
   batches: Batches,
   id: string,
-  json: boolean,
+  { json, attach }: Pick<BatchCommand, 'json' | 'attach'>,
 ): Promise<number> {
   const line = new ProgressLine(host, surroundings.clock, json);
   let last: ProgressView | null = null;
@@ -166,7 +166,7 @@ async function follow(
     line.end();
   }
   if (batches.leaving.aborted) {
-    host.say(`Stopped. Go on with: ${calledAs(host)} batch watch ${id}\n`);
+    host.say(`Stopped. Go on with: ${calledAs(host)} batch watch ${id}${attach ? ' --attach' : ''}\n`);
     return EXIT.interrupted;
   }
   if (last === null || !isBatchOver(last.status))

@@ -42,9 +42,12 @@ export async function program(host: Host, words: readonly string[]): Promise<num
     // A message of ours says what to do; anything else is a fault, and its trace helps to report it.
     const text = known ? error.message : error instanceof Error ? (error.stack ?? error.message) : String(error);
     host.say(`reindeer: ${maskText(text)}\n`);
-    return known && error.code === 'bad_request' ? EXIT.usage : EXIT.failed;
+    return known && WRONG_USAGE.includes(error.code) ? EXIT.usage : EXIT.failed;
   }
 }
+
+/** Input that breaks a rule is wrong usage, whether this process or a server says so. */
+const WRONG_USAGE: readonly string[] = ['bad_request', 'validation_failed'];
 
 /**
  * Declares, before anything is loaded that could make a provider, that sandboxes are stopped by the command's own stop: after its runs

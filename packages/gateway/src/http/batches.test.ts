@@ -152,7 +152,10 @@ describe('the routes of batches', () => {
     for (const [body, text] of [
       [{ title: 'T', items: twice }, /Items 2 and 3 have the same key/],
       [{ title: 'T', items: items(5_001) }, /at most 5000 items/],
-      [{ title: 'T', items: items(1), max_running: 65 }, /max_running must be a whole number from 1 to 64/],
+      [
+        { title: 'T', items: items(1), max_running: 65 },
+        /max_running must be a whole number from 1 to 64 .*max_running_items/,
+      ],
       [{ title: 'T', items: items(1), max_running: 5, max_live: 2 }, /cannot be larger/],
       [{ title: 'T', items: items(1), model_name: 'demmo' }, /Did you mean .*demo/],
       [{ title: 'T', items: items(1), result_schema: { pattern: 'x' } }, /pattern.* cannot be used/],
@@ -179,7 +182,12 @@ describe('the routes of batches', () => {
     expect((await ask('POST', `${PATH}/${id}/resume`)).json.status).toBe('queued');
     expect((await ask('POST', `${first}/retry`)).json.counts).toMatchObject({ failed: 0 });
     const conflict = await ask('POST', `${PATH}/${id}/items/${id}.1/retry`);
-    expect([conflict.status, conflict.text]).toEqual([409, expect.stringContaining('Only failed items')]);
+    expect([conflict.status, conflict.json.detail]).toEqual([
+      409,
+      expect.stringMatching(/^The item has not failed.*can be tried again\.$/),
+    ]);
+    const none = await ask('POST', `${PATH}/${id}/items/nobody/retry`);
+    expect([none.status, none.text]).toEqual([404, expect.stringContaining('no item of the batch')]);
     const cancelled = await ask('POST', `${PATH}/${id}/cancel`);
     expect(cancelled.json).toMatchObject({ status: 'cancelled', counts: { running: 0, queued: 0, pending: 0 } });
     expect((await ask('POST', `${PATH}/${id}/cancel`)).status).toBe(200);

@@ -5,7 +5,6 @@ import {
   BATCH_ITEM_STATUSES,
   type Batch,
   type BatchAddress,
-  type BatchControl,
   type BatchItem,
   type BatchProgress,
   type BatchService,
@@ -231,7 +230,7 @@ export function batchRoutes(api: Api, parts: BatchRouteParts): void {
       async ({ c, params }) => {
         working(batches);
         const address = addressOf(c, params);
-        controlled(await batches[action](address), address.batchId, '');
+        if ((await batches[action](address)).outcome === 'not_found') gone(address.batchId);
         return c.json(progressView(await found(address)));
       },
     );
@@ -254,11 +253,12 @@ export function batchRoutes(api: Api, parts: BatchRouteParts): void {
         const answer = await (action === 'retry'
           ? batches.retryItem({ ...address, itemId })
           : batches.cancelItem({ ...address, itemId }));
-        controlled(
-          answer,
-          `${address.batchId}, item ${itemId}`,
-          'Only failed items of a batch that was not cancelled can be tried again.',
-        );
+        if (answer.outcome === 'not_found') throw notFound(`item of the batch ${address.batchId.slice(0, 80)}`, itemId);
+        if (answer.outcome === 'conflict')
+          throw new ReindeerError(
+            'conflict',
+            'The item has not failed, or its batch was cancelled. Only failed items of a batch that was not cancelled can be tried again.',
+          );
         return c.json(progressView(await found(address)));
       },
     );
@@ -396,11 +396,6 @@ function working(batches: BatchService): void {
     'Nothing works on batches here: subagent_batches.enabled is false, or the server is stopping.',
     { retryable: true },
   );
-}
-
-function controlled(answer: BatchControl, what: string, why: string): void {
-  if (answer.outcome === 'not_found') throw notFound('batch', what);
-  if (answer.outcome === 'conflict') throw new ReindeerError('conflict', why);
 }
 
 const time = (at: number | null): string | null => (at === null ? null : new Date(at).toISOString());

@@ -134,6 +134,21 @@ test('no cell of a table is run by a spreadsheet, and numbers stay numbers', () 
   expect(csvCell('a "b", c')).toBe('"a ""b"", c"');
 });
 
+test('a table says where a result that was cut stands whole', async () => {
+  const batch = { spec: {} } as unknown as Batch;
+  const cut = { status: 'succeeded', result: 'par', verdict: null, error: null, resultTruncated: true };
+  async function* items() {
+    yield { ...cut, key: 'a', resultFile: '/mnt/x/0.txt' } as BatchItem;
+    yield { ...cut, key: 'b', resultFile: null } as BatchItem;
+  }
+  const lines: string[] = [];
+  for await (const line of csvLines(items(), batch)) lines.push(line);
+  expect(lines.slice(1)).toEqual([
+    'a,succeeded,par,The result is cut here. All of it: /mnt/x/0.txt\r\n',
+    'b,succeeded,par,The result is cut here. The rest is lost.\r\n',
+  ]);
+});
+
 test('no two columns of a table have one name', async () => {
   const batch = { spec: { result_schema: { properties: { status: {}, accepted: {} } } } } as unknown as Batch;
   async function* items() {

@@ -254,9 +254,15 @@ export async function* csvLines(items: AsyncIterable<BatchItem>, batch: Batch): 
     });
     const { verdict } = item;
     const said = judged ? [verdict === null ? '' : String(verdict.accepted), verdict?.reason ?? ''] : [];
-    yield `${[item.key, item.status, ...cells, item.result ?? '', ...said, item.error ?? ''].map(csvCell).join(',')}\r\n`;
+    yield `${[item.key, item.status, ...cells, item.result ?? '', ...said, item.error ?? cutNote(item)].map(csvCell).join(',')}\r\n`;
   }
 }
+
+/** Whoever reads a table must not take a part of a result for all of it. */
+const cutNote = ({ resultTruncated, resultFile }: BatchItem): string =>
+  !resultTruncated
+    ? ''
+    : `The result is cut here. ${resultFile === null ? 'The rest is lost.' : `All of it: ${resultFile}`}`;
 
 function objectOf(text: string | null): Readonly<Record<string, unknown>> {
   try {

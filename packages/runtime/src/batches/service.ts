@@ -227,14 +227,19 @@ export class LocalBatchService implements BatchService {
 
   #limits(input: SubmitBatch) {
     const { settings } = this;
-    const maxRunning = whole('max_running', input.maxRunning ?? settings.defaultMaxRunning, 1, settings.maxRunning);
+    const maxRunning = whole(
+      'max_running',
+      input.maxRunning ?? settings.defaultMaxRunning,
+      settings.maxRunning,
+      'max_running_items',
+    );
     const maxLive = whole(
       'max_live',
       input.maxLive ?? Math.max(settings.defaultMaxLive, maxRunning),
-      1,
       settings.maxLive,
+      'max_live_items',
     );
-    const maxAttempts = whole('max_attempts', input.maxAttempts ?? settings.maxAttempts, 1, 10);
+    const maxAttempts = whole('max_attempts', input.maxAttempts ?? settings.maxAttempts, 10);
     if (maxRunning > maxLive)
       throw invalid(`max_running (${maxRunning}) cannot be larger than max_live (${maxLive}). Change one of them.`);
     return { maxRunning, maxLive, maxAttempts };
@@ -279,8 +284,11 @@ export class LocalBatchService implements BatchService {
 
 const invalid = (message: string): ReindeerError => new ReindeerError('validation_failed', message);
 
-function whole(name: string, value: number, low: number, high: number): number {
-  if (!Number.isInteger(value) || value < low || value > high)
-    throw invalid(`${name} must be a whole number from ${low} to ${high}.`);
+/** @param setting that raises the limit */
+function whole(name: string, value: number, high: number, setting?: string): number {
+  if (!Number.isInteger(value) || value < 1 || value > high)
+    throw invalid(
+      `${name} must be a whole number from 1 to ${high}${setting === undefined ? '' : ` (subagent_batches.${setting})`}.`,
+    );
   return value;
 }
