@@ -1,12 +1,14 @@
 import { expect, test } from 'vitest';
 import {
   bindParameters,
+  changes,
   compileStatement,
   createDialect,
   defineStatement,
   lasting,
-  remembering,
+  sendAll,
   type Tx,
+  transactionOver,
 } from './executor.ts';
 import { texts } from './sql.ts';
 
@@ -54,6 +56,23 @@ test('what a driver would store wrongly or as nothing is refused by name', () =>
   expect(bindParameters(compiled, { threadId: 't', at: true })[2]).toBe(1);
 });
 
+test('changes are one statement where each is a way over a network, and one each elsewhere', () => {
+  const both = changes(
+    defineStatement((db, p: { runId: string }) => db.deleteFrom('run_leases').where('run_id', '=', p.runId)),
+    defineStatement((db, p: { runId: string }) => db.deleteFrom('runs').where('run_id', '=', p.runId)),
+  );
+  const sent: unknown[] = [];
+  const tx = (serial: boolean) => ({ serial, send: (...one: unknown[]) => void sent.push(one) }) as unknown as Tx;
+  sendAll(tx(true), both, { runId: 'r' });
+  sendAll(tx(false), both, { runId: 'r' });
+  expect(sent).toEqual([...both.each, both.together].map((statement) => [statement, { runId: 'r' }]));
+  const { sql, slots } = compileStatement(both.together, createDialect('postgres'));
+  expect(sql).toMatch(
+    /^with "change_0" as \(delete from "run_leases" .*\), "change_1" as \(delete from "runs" .*\) select 1/,
+  );
+  expect(slots).toEqual([{ name: 'runId' }, { name: 'runId' }]);
+});
+
 test('what lasts is asked once in a transaction; what is not there yet is asked again', async () => {
   const steady = lasting(
     defineStatement((db, p: { runId: string }) => db.selectFrom('runs').select('status').where('run_id', '=', p.runId)),
@@ -69,7 +88,7 @@ test('what lasts is asked once in a transaction; what is not there yet is asked 
       return rows.get(runId);
     },
   } as unknown as Tx;
-  const one = remembering(tx);
+  const one = transactionOver(tx);
   expect(await one.first(steady, { runId: 'there' })).toEqual({ status: 'running' });
   expect(await one.first(steady, { runId: 'there' })).toEqual({ status: 'running' });
   expect(asked).toBe(1);

@@ -7,9 +7,11 @@ import {
   PostgresAdapter,
   PostgresIntrospector,
   PostgresQueryCompiler,
+  type QueryCreator,
   SqliteAdapter,
   SqliteIntrospector,
   SqliteQueryCompiler,
+  sql,
 } from 'kysely';
 import type { Database } from './schema.ts';
 
@@ -35,6 +37,11 @@ export interface Tx {
   first<P extends object, R>(statement: Statement<P, R>, params: P): Promise<R | undefined>;
   /** Runs a statement and answers how many rows it changed. */
   run<P extends object>(statement: Statement<P, unknown>, params: P): Promise<number>;
+  /**
+   * Runs a statement behind which the script goes on at once: the transaction ends behind it, and as failed when it fails. Over a network
+   * it costs no wait. `then` is told its first row, before the transaction has ended, and must not throw.
+   */
+  send<P extends object, R>(statement: Statement<P, R>, params: P, then?: (row: R | undefined) => void): void;
   /** Notes that facts were appended; told to listeners once per flush and thread, after the commit (D3). */
   appended(threadId: string, head: number): void;
   /**
@@ -43,6 +50,8 @@ export interface Tx {
    * in one order everywhere: runs, leases, thread keys, threads.
    */
   readonly serial: boolean;
+  /** What this transaction has found or written that nobody else can change before its end, by whoever keeps it. See `memoryOf`. */
+  readonly memory: Map<object, unknown>;
 }
 
 /**
@@ -89,19 +98,23 @@ export interface Statement<P, R> {
 }
 
 /**
- * Marks a statement whose row, once it is there, stays the same until the transaction ends: ids that never change, and locks. A script
- * that does many things for one thread asks it once (`remembering`).
+ * Marks a statement whose row, once it is there, stays the same until the transaction ends: ids that never change, and locks. A
+ * transaction asks it once, however many things it does for one thread.
  */
 export function lasting<P, R>(statement: Statement<P, R>): Statement<P, R> {
   return { ...statement, lasting: true };
 }
 
-/** The transaction, with the answers of lasting statements remembered. */
-export function remembering(tx: Tx): Tx {
-  const known = new Map<Statement<never, unknown>, Map<string, unknown>>();
-  const once = async (statement: Statement<never, unknown>, params: object, ask: () => Promise<unknown>) => {
-    const answers = known.get(statement) ?? new Map<string, unknown>();
-    known.set(statement, answers);
+/** A transaction over what a connection can do: with a memory of its own, in which the answers of lasting statements stand. */
+export function transactionOver(connection: Omit<Tx, 'memory'>): Tx {
+  const { first, run } = connection;
+  const memory: Tx['memory'] = new Map();
+  const once = async (statement: object, params: object, ask: () => Promise<unknown>) => {
+    let answers = memory.get(statement) as Map<string, unknown> | undefined;
+    if (answers === undefined) {
+      answers = new Map();
+      memory.set(statement, answers);
+    }
     const key = JSON.stringify(Object.values(params));
     const before = answers.get(key);
     if (before !== undefined) return before;
@@ -111,16 +124,25 @@ export function remembering(tx: Tx): Tx {
     return answer;
   };
   return {
-    ...tx,
+    ...connection,
+    memory,
     first: (statement, params) =>
-      statement.lasting
-        ? (once(statement as Statement<never, unknown>, params, () => tx.first(statement, params)) as never)
-        : tx.first(statement, params),
+      statement.lasting ? (once(statement, params, () => first(statement, params)) as never) : first(statement, params),
     run: (statement, params) =>
       statement.lasting
-        ? (once(statement as Statement<never, unknown>, params, () => tx.run(statement, params)) as Promise<number>)
-        : tx.run(statement, params),
+        ? (once(statement, params, () => run(statement, params)) as Promise<number>)
+        : run(statement, params),
   };
+}
+
+/** What a transaction remembers under this name; made by `begin` when it is asked for first. */
+export function memoryOf<T>(tx: Tx, name: { readonly begin: () => T }): T {
+  let found = tx.memory.get(name) as T | undefined;
+  if (found === undefined) {
+    found = name.begin();
+    tx.memory.set(name, found);
+  }
+  return found;
 }
 
 /**
@@ -130,6 +152,27 @@ export function remembering(tx: Tx): Tx {
  */
 export function defineStatement<P extends object, R>(build: Build<P, R>): Statement<P, R> {
   return { build };
+}
+
+/** Statements that change different tables, none of which needs to see what another one did. */
+export interface Changes<P> {
+  readonly each: readonly Statement<P, unknown>[];
+  readonly together: Statement<P, unknown>;
+}
+
+export function changes<P extends object>(...each: readonly Statement<P, unknown>[]): Changes<P> {
+  const together = defineStatement((db, params: P, dialect) => {
+    let query = db as QueryCreator<Database>;
+    for (const [n, one] of each.entries())
+      query = query.with(`change_${n}`, () => one.build(db, params, dialect) as never) as never;
+    return query.selectNoFrom(sql<number>`1`.as('one'));
+  });
+  return { each, together };
+}
+
+/** Sends all of them: as one where each is a way over a network. */
+export function sendAll<P extends object>(tx: Tx, { each, together }: Changes<P>, params: P): void {
+  for (const one of tx.serial ? each : [together]) tx.send(one, params);
 }
 
 /** Stands for a parameter while a statement is compiled. */

@@ -1,37 +1,64 @@
 import { hash as digest } from 'node:crypto';
 import type { PackedMessage } from '@reindeer/protocol';
 import { type RawBuilder, sql } from 'kysely';
-import { type Dialect, defineStatement, type Tx } from './executor.ts';
-import { findThreadKey, threadKey } from './keys.ts';
+import { type Dialect, defineStatement, memoryOf, type Tx } from './executor.ts';
+import { storable } from './sql.ts';
 
-const insert = defineStatement((db, p: { threadKey: number; hash: Uint8Array; body: string }) =>
+const insert = defineStatement((db, p: { threadKey: number; number: number; hash: Uint8Array; body: string }) =>
   db
     .insertInto('messages')
-    .values({
-      thread_key: p.threadKey,
-      // Not max(): inside an expression it would read every row of the thread.
-      number: sql<number>`1 + coalesce((select number from messages where thread_key = ${p.threadKey} order by number desc limit 1), 0)`,
-      hash: p.hash,
-      body: p.body,
-    })
+    .values({ thread_key: p.threadKey, number: p.number, hash: p.hash, body: p.body })
     .onConflict((c) => c.columns(['thread_key', 'hash']).doNothing()),
+);
+/** `texts` is JSON: `[{n: number, h: hash in hexadecimal, b: body}, …]`. For Postgres, where each statement is a way over a network. */
+const insertAll = defineStatement((db, p: { threadKey: number; texts: string }) =>
+  db
+    .insertInto('messages')
+    .columns(['thread_key', 'number', 'hash', 'body'])
+    .expression(
+      db
+        .selectFrom(
+          sql<{ n: number; h: string; b: string }>`json_to_recordset(${p.texts}::json)`.as(
+            sql`t(n bigint, h text, b text)`,
+          ),
+        )
+        .select([
+          sql<number>`${p.threadKey}::bigint`.as('thread_key'),
+          't.n',
+          sql<Uint8Array>`decode(t.h, 'hex')`.as('hash'),
+          't.b',
+        ]),
+    ),
 );
 const numberOf = defineStatement((db, p: { threadKey: number; hash: Uint8Array }) =>
   db.selectFrom('messages').select('number').where('thread_key', '=', p.threadKey).where('hash', '=', p.hash),
 );
-const byHash = defineStatement((db, p: { threadKey: number; hashes: string }, dialect) =>
+const newest = defineStatement((db, p: { threadKey: number }) =>
+  db.selectFrom('messages').select('number').where('thread_key', '=', p.threadKey).orderBy('number', 'desc').limit(1),
+);
+/** Numbers of those that the thread has, and, without a hash, the highest number that was given out. */
+const numbersOf = defineStatement((db, p: { threadKey: number; hashes: string }, dialect) => {
+  const query = sql<{ number: number; hash: Uint8Array | null }>`
+    select number, hash from messages where thread_key = ${p.threadKey} and ${isHash(dialect, p.hashes)}
+    union all
+    select number, null from (select number from messages where thread_key = ${p.threadKey} order by number desc limit 1) x`;
+  return { compile: () => query.compile(db) };
+});
+const byHash = defineStatement((db, p: { threadId: string; hashes: string }, dialect) =>
   db
     .selectFrom('messages')
     .select(['hash', 'body'])
-    .where('thread_key', '=', p.threadKey)
-    .where('hash', 'in', hexBytes(dialect, p.hashes)),
+    .where('thread_key', '=', (eb) =>
+      eb.selectFrom('thread_keys').select('thread_keys.thread_key').where('thread_id', '=', p.threadId),
+    )
+    .where(isHash(dialect, p.hashes)),
 );
 
-/** Bytes of a JSON array of hexadecimal texts that travels as one parameter. */
-function hexBytes(dialect: Dialect, json: string): RawBuilder<Uint8Array> {
+/** Is `hash` one of a JSON array of hexadecimal texts that travels as one parameter? An array on Postgres, as in `isOneOf`. */
+function isHash(dialect: Dialect, json: string): RawBuilder<boolean> {
   return dialect.name === 'sqlite'
-    ? sql<Uint8Array>`(select unhex(value) from json_each(${json}))`
-    : sql<Uint8Array>`(select decode(value, 'hex') from jsonb_array_elements_text(${json}::jsonb))`;
+    ? sql<boolean>`hash in (select unhex(value) from json_each(${json}))`
+    : sql<boolean>`hash = any(array(select decode(value, 'hex') from json_array_elements_text(${json}::json) as t(value)))`;
 }
 
 /** A content address as bytes, and back. */
@@ -48,45 +75,120 @@ export function idOfBody(body: string): string | null {
   return typeof kwargs?.id === 'string' ? kwargs.id : null;
 }
 
-/** The number of a text of this thread, or null when the thread does not have it. */
-export async function findNumber(tx: Tx, key: number, hash: Uint8Array): Promise<number | null> {
-  return (await tx.first(numberOf, { threadKey: key, hash }))?.number ?? null;
+/** A text on its way into the store. `hash`: its address as text. */
+export interface Text {
+  readonly hash: string;
+  readonly body: string;
 }
 
-/** Stores a text once per thread under its address; answers its number. */
-export async function storeBody(tx: Tx, key: number, hash: Uint8Array, body: string): Promise<number> {
-  // Two statements: `returning` makes SQLite build a table for the answer, which costs more than the look-up.
-  await tx.run(insert, { threadKey: key, hash, body });
-  return (await findNumber(tx, key, hash)) ?? 0;
-}
+/** Any text under the address of its content. */
+export const textOf = (body: string): Text => ({
+  hash: digest('sha256', body, 'buffer').subarray(0, 16).toString('base64url'),
+  body,
+});
 
-/** Stores any text under the address of its content. Most are there already, so that is looked up first. */
-export async function storeText(tx: Tx, key: number, text: string): Promise<number> {
-  const address = digest('sha256', text, 'buffer').subarray(0, 16);
-  return (await findNumber(tx, key, address)) ?? (await storeBody(tx, key, address, text));
-}
+const hexOf = (hash: string): string => Buffer.from(hash, 'base64url').toString('hex');
 
-/** Stores message bodies, each once per thread; answers the number of each by its hash. */
-export async function storeMessages(
-  tx: Tx,
-  threadId: string,
-  messages: readonly PackedMessage[],
-): Promise<Map<string, number>> {
-  const numbers = new Map<string, number>();
-  if (messages.length === 0) return numbers;
-  const key = await threadKey(tx, threadId);
-  for (const { hash, body } of messages) {
-    if (!numbers.has(hash)) numbers.set(hash, await storeBody(tx, key, hashBytes(hash), body));
+const ALL = { begin: () => new Map<number, Texts>() };
+
+/** The texts of one thread, as one transaction sees and stores them: what it has looked up or written it does not ask for again. */
+export class Texts {
+  readonly #tx: Tx;
+  readonly #key: number;
+  readonly #numbers = new Map<string, number>();
+  /** Looked for, and not there. */
+  readonly #absent = new Set<string>();
+  /** The highest number that was given out; null = not known yet. */
+  #newest: number | null = null;
+
+  /** @param key of the thread, whose counter row is locked: whoever else stores texts waits */
+  static of(tx: Tx, key: number): Texts {
+    const all = memoryOf(tx, ALL);
+    let texts = all.get(key);
+    if (texts === undefined) {
+      texts = new Texts(tx, key);
+      all.set(key, texts);
+    }
+    return texts;
   }
-  return numbers;
+
+  private constructor(tx: Tx, key: number) {
+    this.#tx = tx;
+    this.#key = key;
+  }
+
+  /** The number of a text that was looked up or stored; undefined = the thread does not have it. */
+  numberOf(hash: string): number | undefined {
+    return this.#numbers.get(hash);
+  }
+
+  /**
+   * Finds out which of these the thread has.
+   * @param soon those that will be stored and are probably new: where a statement is a way over a network they are looked for along with the others
+   */
+  async lookUp(hashes: Iterable<string>, soon: Iterable<string> = []): Promise<void> {
+    const { serial } = this.#tx;
+    const unknown = new Set<string>();
+    for (const hash of serial ? hashes : [...hashes, ...soon])
+      if (!this.#numbers.has(hash) && !this.#absent.has(hash)) unknown.add(hash);
+    if (unknown.size === 0) return;
+    if (serial) for (const hash of unknown) await this.#lookUpOne(hash);
+    else {
+      const asked = { threadKey: this.#key, hashes: JSON.stringify([...unknown].map(hexOf)) };
+      let last = 0;
+      for (const { number, hash } of await this.#tx.all(numbersOf, asked)) {
+        if (hash === null) last = number;
+        else this.#numbers.set(hashText(hash), number);
+      }
+      this.#newest ??= last;
+    }
+    for (const hash of unknown) if (!this.#numbers.has(hash)) this.#absent.add(hash);
+  }
+
+  async #lookUpOne(hash: string): Promise<void> {
+    const row = await this.#tx.first(numberOf, { threadKey: this.#key, hash: hashBytes(hash) });
+    if (row !== undefined) this.#numbers.set(hash, row.number);
+  }
+
+  /** Stores texts, each once; afterwards the number of each is known. */
+  async store(texts: readonly Text[]): Promise<void> {
+    const missing = new Map<string, string>();
+    for (const { hash, body } of texts) if (!this.#numbers.has(hash)) missing.set(hash, body);
+    if (missing.size === 0) return;
+    if (this.#tx.serial) {
+      for (const [hash, body] of missing) await this.#storeOne(hash, body);
+      return;
+    }
+    await this.lookUp(missing.keys());
+    const rows: { n: number; h: string; b: string }[] = [];
+    for (const [hash, body] of missing)
+      if (!this.#numbers.has(hash)) rows.push({ n: this.#next(hash), h: hexOf(hash), b: storable(body) });
+    const threadKey = this.#key;
+    const [first] = rows;
+    if (first === undefined) return;
+    if (rows.length > 1) this.#tx.send(insertAll, { threadKey, texts: JSON.stringify(rows) });
+    else this.#tx.send(insert, { threadKey, number: first.n, hash: Buffer.from(first.h, 'hex'), body: first.b });
+  }
+
+  /** Most messages are new, so that they are not looked for first. */
+  async #storeOne(hash: string, body: string): Promise<void> {
+    const threadKey = this.#key;
+    this.#newest ??= (await this.#tx.first(newest, { threadKey }))?.number ?? 0;
+    const text = { threadKey, number: this.#newest + 1, hash: hashBytes(hash), body };
+    if ((await this.#tx.run(insert, text)) === 1) this.#next(hash);
+    else await this.#lookUpOne(hash);
+  }
+
+  #next(hash: string): number {
+    this.#newest = (this.#newest ?? 0) + 1;
+    this.#numbers.set(hash, this.#newest);
+    return this.#newest;
+  }
 }
 
 /** The stored messages of these hashes; those that the thread does not have are left out. */
 export async function loadMessages(tx: Tx, threadId: string, hashes: readonly string[]): Promise<PackedMessage[]> {
   if (hashes.length === 0) return [];
-  const key = await findThreadKey(tx, threadId);
-  if (key === null) return [];
-  const wanted = hashes.map((hash) => Buffer.from(hash, 'base64url').toString('hex'));
-  const rows = await tx.all(byHash, { threadKey: key, hashes: JSON.stringify(wanted) });
+  const rows = await tx.all(byHash, { threadId, hashes: JSON.stringify(hashes.map(hexOf)) });
   return rows.map((row) => ({ hash: hashText(row.hash), id: idOfBody(row.body), body: row.body }));
 }

@@ -149,7 +149,12 @@ export const databaseScripts = {
   'database.close': defineScript('database.close', 'durable', async (tx, _input: object): Promise<void> => {
     await writeMeta(tx, META.open, null);
   }),
-  'database.epoch': defineScript('database.epoch', 'read', async (tx, _input: object): Promise<string> => {
-    return (await readMeta(tx, META.epoch)) ?? '';
-  }),
+  'database.epoch': defineScript(
+    'database.epoch',
+    'read',
+    async (tx, _input: object): Promise<string> => {
+      return (await readMeta(tx, META.epoch)) ?? '';
+    },
+    'alone',
+  ),
 };

@@ -43,3 +43,7 @@ export function typed<T>(dialect: Dialect, value: T, type: 'text' | 'bigint' | '
 export function greatest(dialect: Dialect, a: RawBuilder<number>, b: RawBuilder<number>): RawBuilder<number> {
   return dialect.name === 'sqlite' ? sql<number>`max(${a}, ${b})` : sql<number>`greatest(${a}, ${b})`;
 }
+
+/** Postgres takes neither NUL nor halves of pairs out of JSON. */
+export const storable = <T extends string | null>(text: T): T =>
+  (text === null ? null : text.replaceAll('\0', '\uFFFD').toWellFormed()) as T;

@@ -1,6 +1,6 @@
 import type { AttemptAnswer, AttemptStore, AttemptWrite } from '@reindeer/protocol';
 import { checkpointScripts } from '../checkpoints/scripts.ts';
-import { defineScript, defineStatement, remembering, type Tx } from '../executor.ts';
+import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { journalScripts } from '../journal/scripts.ts';
 import { logScripts, type StoredPage } from '../log/scripts.ts';
 import { start } from '../runs/transitions.ts';
@@ -25,9 +25,8 @@ function writeOne(tx: Tx, write: AttemptWrite): Promise<Answer> {
 /** The writes of one attempt in their order, as one unit: see `AttemptStore`. */
 async function writeAll(tx: Tx, { writes }: Input): Promise<Answer[]> {
   const answers: Answer[] = [];
-  const one = remembering(tx);
   for (const write of writes) {
-    const answer = await writeOne(one, write);
+    const answer = await writeOne(tx, write);
     answers.push(answer);
     if (answer.outcome === 'fenced' || answer.outcome === 'incomplete') break;
   }
@@ -64,8 +63,11 @@ type Beginning = (Omit<Begun, 'log'> & { readonly log: StoredPage }) | { readonl
 /** A run that is admitted between the look and the start replaces this one, whose start is refused then. */
 async function begin(tx: Tx, input: Parameters<Begin>[0]): Promise<Beginning> {
   const { fence, threadId, now } = input;
-  if ((await tx.first(startable, { ...fence, threadId })) === undefined) return { outcome: 'not_now' };
-  const head = await checkpointScripts['checkpoints.load'].run(tx, { threadId, ns: '', checkpointId: null });
+  const [free, head] = await Promise.all([
+    tx.first(startable, { ...fence, threadId }),
+    checkpointScripts['checkpoints.load'].run(tx, { threadId, ns: '', checkpointId: null }),
+  ]);
+  if (free === undefined) return { outcome: 'not_now' };
   const started = await start.run(tx, { fence, checkpointBefore: head?.checkpointId ?? '', now });
   if (started.outcome !== 'started') return { outcome: 'not_now' };
   const read = { threadId, runId: fence.runId, afterSeq: 0, limit: 10, maxBytes: 65_536 };

@@ -3,8 +3,8 @@ import { ReindeerError } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineScript, defineStatement, Overtaken, type Tx } from '../executor.ts';
 import { canonicalJson } from '../json.ts';
+import { storable } from '../sql.ts';
 import { ownerOfThread } from '../threads/statements.ts';
-import { storable } from './hold.ts';
 import { type BatchRecord, findBatch, selectBatches, toBatch } from './rows.ts';
 import { PHASE } from './tables.ts';
 

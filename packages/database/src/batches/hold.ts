@@ -1,7 +1,7 @@
 import type { BatchItemStatus, BatchStore, FinishItem, ItemLease, RenewedItem } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { type DialectName, defineScript, defineStatement, type Tx } from '../executor.ts';
-import { greatest, isOneOf } from '../sql.ts';
+import { greatest, isOneOf, storable } from '../sql.ts';
 import { settle } from './settle.ts';
 
 type Input<M extends keyof BatchStore> = Parameters<BatchStore[M]>[0];
@@ -252,10 +252,6 @@ async function finishAll(
   for (const batchKey of settled) await settle(tx, batchKey, now);
   return items.map(({ lease }) => (rows.get(lease.itemId)?.status as BatchItemStatus | undefined) ?? null);
 }
-
-/** Postgres takes neither NUL nor halves of pairs out of JSON. */
-export const storable = <T extends string | null>(text: T): T =>
-  (text === null ? null : text.replaceAll('\0', '\uFFFD').toWellFormed()) as T;
 
 const giveBack = defineStatement((db, p: ItemLease & { notBefore: number; now: number }) =>
   db

@@ -116,7 +116,8 @@ export async function isUnclaimed(tx: Tx, { itemId, epoch }: SeenItem): Promise<
   return row === undefined || row.epoch === epoch;
 }
 
-const deletions = [
+/** The batches of a thread go with it; their workers find no row to renew. Behind `lockBatches`. */
+export const deletionsOfBatches = [
   defineStatement((db, p: { threadId: string }) =>
     db
       .deleteFrom('batch_item_details')
@@ -129,14 +130,13 @@ const deletions = [
   ),
   defineStatement((db, p: { threadId: string }) => db.deleteFrom('batches').where('thread_id', '=', p.threadId)),
 ];
-const lockBatches = defineStatement((db, p: { threadId: string }) =>
+const lockAll = defineStatement((db, p: { threadId: string }) =>
   db.selectFrom('batches').select('batch_key').where('thread_id', '=', p.threadId).orderBy('batch_key').forUpdate(),
 );
 
-/** The batches of a thread go with it; their workers find no row to renew. */
-export async function deleteBatches(tx: Tx, threadId: string): Promise<void> {
-  if (!tx.serial) await tx.all(lockBatches, { threadId });
-  for (const statement of deletions) await tx.run(statement, { threadId });
+/** Whoever else changes the batches of the thread waits. */
+export async function lockBatches(tx: Tx, threadId: string): Promise<void> {
+  if (!tx.serial) await tx.all(lockAll, { threadId });
 }
 
 async function claimEnded(tx: Tx, input: Input<'claimEnded'>): Promise<EndedBatch[]> {
@@ -154,11 +154,15 @@ export const batchScripts = {
     const row = await findBatch(tx, input);
     return row === undefined ? null : { batch: toBatch(row), counts: await countItems(tx, row.batch_key) };
   }),
-  'batches.list': defineScript('batches.list', 'read', async (tx, { userId, threadId, limit }: Input<'list'>) =>
-    (threadId === null
-      ? await tx.all(ofUser, { userId, limit })
-      : await tx.all(ofThread, { userId, threadId, limit })
-    ).map(toBatch),
+  'batches.list': defineScript(
+    'batches.list',
+    'read',
+    async (tx, { userId, threadId, limit }: Input<'list'>) =>
+      (threadId === null
+        ? await tx.all(ofUser, { userId, limit })
+        : await tx.all(ofThread, { userId, threadId, limit })
+      ).map(toBatch),
+    'alone',
   ),
   'batches.items': defineScript('batches.items', 'read', async (tx, input: Input<'items'>) => {
     const row = await findBatch(tx, input);
@@ -183,12 +187,16 @@ export const batchScripts = {
     'write',
     async (tx, input: Input<'reported'>) => (await tx.run(done, input)) === 1,
   ),
-  'batches.leftThreads': defineScript('batches.leftThreads', 'read', async (tx, input: Input<'leftThreads'>) =>
-    (await tx.all(leftThreads, input)).map((row) => ({
-      threadId: row.thread_id,
-      userId: row.user_id,
-      item: { itemId: row.item_id, epoch: row.epoch },
-    })),
+  'batches.leftThreads': defineScript(
+    'batches.leftThreads',
+    'read',
+    async (tx, input: Input<'leftThreads'>) =>
+      (await tx.all(leftThreads, input)).map((row) => ({
+        threadId: row.thread_id,
+        userId: row.user_id,
+        item: { itemId: row.item_id, epoch: row.epoch },
+      })),
+    'alone',
   ),
   'batches.told': defineScript('batches.told', 'write', async (tx, input: Input<'told'>): Promise<void> => {
     await tx.run(heard, input);

@@ -1,7 +1,7 @@
 import type { Packed, PackedMessage } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { type Dialect, defineStatement, type Tx } from '../executor.ts';
-import { findNumber, hashBytes, hashText, idOfBody, storeBody, storeText } from '../messages.ts';
+import { hashText, idOfBody, type Text, Texts, textOf } from '../messages.ts';
 import { hashesIn, rangesIn, toInside, toOutside } from './numbers.ts';
 
 /**
@@ -17,48 +17,45 @@ export function outlineOf(value: string): number | null {
 
 /** Turns packed values into stored ones, within one script. */
 export class ContentWriter {
-  readonly #tx: Tx;
-  readonly #key: number;
-  readonly #numbers = new Map<string, number>();
+  readonly #texts: Texts;
 
-  /** @param key of the thread */
+  /** @param key of the thread, whose counter row is locked */
   constructor(tx: Tx, key: number) {
-    this.#tx = tx;
-    this.#key = key;
+    this.#texts = Texts.of(tx, key);
   }
 
-  /** Are all messages that the values mention given with them or stored already? Writes nothing. */
-  async isComplete(values: readonly Packed[]): Promise<boolean> {
+  /**
+   * Are all messages that the values mention given with them or stored already? Writes nothing.
+   * @param also texts that will be stored, most of which are there already: they are looked for together with the messages
+   */
+  async isComplete(values: readonly Packed[], also: readonly Text[] = []): Promise<boolean> {
     const given = new Set(values.flatMap((value) => value.messages.map((message) => message.hash)));
-    for (const { json } of values) {
-      for (const hash of hashesIn(json)) {
-        if (given.has(hash) || this.#numbers.has(hash)) continue;
-        const number = await findNumber(this.#tx, this.#key, hashBytes(hash));
-        if (number === null) return false;
-        this.#numbers.set(hash, number);
-      }
-    }
-    return true;
+    const mentioned = values.flatMap(({ json }) => hashesIn(json)).filter((hash) => !given.has(hash));
+    await this.#texts.lookUp([...mentioned, ...also.map(({ hash }) => hash)], given);
+    return mentioned.every((hash) => this.#texts.numberOf(hash) !== undefined);
   }
 
-  /** Stores the messages of values that are complete. */
-  async storeMessages(values: readonly Packed[]): Promise<void> {
-    for (const { messages } of values) {
-      for (const { hash, body } of messages) {
-        if (this.#numbers.has(hash)) continue;
-        this.#numbers.set(hash, await storeBody(this.#tx, this.#key, hashBytes(hash), body));
-      }
-    }
+  /** Stores the messages of values that are complete, and those of `also` that were looked for and are missing. */
+  async storeMessages(values: readonly Packed[], also: readonly Text[] = []): Promise<void> {
+    await this.#texts.store([...values.flatMap(({ messages }) => messages), ...also]);
   }
 
   /** A value's JSON with numbers in the place of its messages, which are stored. */
   inside(json: string): string {
-    return toInside(json, (hash) => this.#numbers.get(hash) ?? 0);
+    return toInside(json, (hash) => this.#texts.numberOf(hash) ?? 0);
   }
 
   /** What stands in a row for a text: the text, or the number under which it is stored. */
   async outline(text: string): Promise<string> {
-    return text.length <= INLINE ? text : `=${await storeText(this.#tx, this.#key, text)}`;
+    return text.length <= INLINE ? text : `=${await this.store(text)}`;
+  }
+
+  /** Stores a text, which is probably there already; answers its number. @param likely what it probably is, with its address */
+  async store(body: string, likely: Text | null = null): Promise<number> {
+    const text = body === likely?.body ? likely : textOf(body);
+    await this.#texts.lookUp([text.hash]);
+    await this.#texts.store([text]);
+    return this.#texts.numberOf(text.hash) ?? 0;
   }
 }
 

@@ -2,9 +2,9 @@ import { type CheckpointStore, type Fenced, ReindeerError } from '@reindeer/prot
 import { sql } from 'kysely';
 import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { fenceRun } from '../fence.ts';
-import { lockThreadKey } from '../keys.ts';
+import { findRunKey, lockThreadKey } from '../keys.ts';
 import { idToBytes } from './ids.ts';
-import { checkpointAt, findNamespace, findRunKey, namespacesOf } from './statements.ts';
+import { checkpointAt, namespaceOf, namespacesOf } from './statements.ts';
 import { sweep } from './sweep.ts';
 import { copyThreadContent, deleteCheckpointRows } from './thread.ts';
 
@@ -72,7 +72,7 @@ export const rollback = defineScript(
   async (tx, { fence, threadId, checkpointId }: Input<'rollback'>): Promise<Fenced<object>> => {
     if (!(await fenceRun(tx, fence, threadId))) return { outcome: 'fenced' };
     const key = await lockThreadKey(tx, threadId);
-    const target = checkpointId === '' ? BEFORE_ALL : await placeOf(tx, key, checkpointId);
+    const target = checkpointId === '' ? BEFORE_ALL : await placeOf(tx, threadId, checkpointId);
     if (target === null) {
       throw new ReindeerError(
         'precondition_failed',
@@ -96,8 +96,8 @@ export const rollback = defineScript(
 
 const BEFORE_ALL: Omit<Place, 'nsKey'> = { position: Number.MIN_SAFE_INTEGER, checkpointId: new Uint8Array() };
 
-async function placeOf(tx: Tx, key: number | null, checkpointId: string): Promise<Omit<Place, 'nsKey'> | null> {
-  const nsKey = key === null ? null : await findNamespace(tx, key, '');
+async function placeOf(tx: Tx, threadId: string, checkpointId: string): Promise<Omit<Place, 'nsKey'> | null> {
+  const nsKey = await namespaceOf(tx, threadId, '');
   if (nsKey === null) return null;
   const bytes = idToBytes(checkpointId);
   const row = await tx.first(checkpointAt, { nsKey, checkpointId: bytes });

@@ -1,11 +1,10 @@
 import type { CheckpointStore, Json, JsonObject, LoadedCheckpoint } from '@reindeer/protocol';
 import { defineScript, type Tx } from '../executor.ts';
 import { canonicalJson } from '../json.ts';
-import { findThreadKey } from '../keys.ts';
 import { ContentReader } from './content.ts';
 import { channelVersions, decodeHead, decodeMetadata, shapeOf } from './head.ts';
 import { idFromBytes, idToBytes } from './ids.ts';
-import { channelOf, checkpointAt, findNamespace, listCheckpoints, newestCheckpoint, writesOf } from './statements.ts';
+import { channelsOf, checkpointAt, findPlace, listCheckpoints, newestCheckpoint, writesOf } from './statements.ts';
 import { decodeWrites, longPath, mergeWrites, type StoredWrite, shapeOfBody } from './writes.ts';
 
 type Input<M extends keyof CheckpointStore> = CheckpointStore[M] extends
@@ -30,9 +29,9 @@ export const load = defineScript(
   'checkpoints.load',
   'read',
   async (tx, { threadId, ns, checkpointId }: Input<'load'>): Promise<LoadedCheckpoint | null> => {
-    const key = await findThreadKey(tx, threadId);
-    const nsKey = key === null ? null : await findNamespace(tx, key, ns);
-    if (key === null || nsKey === null) return null;
+    const place = await findPlace(tx, threadId, ns);
+    if (place === undefined) return null;
+    const { thread_key: key, ns_key: nsKey } = place;
     const row =
       checkpointId === null
         ? await tx.first(newestCheckpoint, { nsKey })
@@ -96,12 +95,15 @@ async function assemble(tx: Tx, reader: ContentReader, place: Place, row: Row): 
   const shape = number === null ? '' : ((await reader.texts([number]))[0] ?? '');
   const checkpointId = idFromBytes(row.checkpoint_id);
 
-  const channels: { readonly name: string; readonly version: string; readonly value: string }[] = [];
-  for (const [name, version] of channelVersions(row.head, shape)) {
-    const stored = await tx.first(channelOf, { nsKey, name, version });
-    if (stored !== undefined) channels.push({ name, version, value: stored.value });
-  }
-  const writes = await pendingWrites(tx, reader, nsKey, row.checkpoint_id);
+  const named = channelVersions(row.head, shape);
+  const [stored, writes] = await Promise.all([
+    channelValues(tx, nsKey, named),
+    pendingWrites(tx, reader, nsKey, row.checkpoint_id),
+  ]);
+  const channels = named.flatMap(([name, version]) => {
+    const value = stored.get(`${name}\n${version}`);
+    return value === undefined ? [] : [{ name, version, value }];
+  });
   const { jsons, messages } = await reader.read([
     ...channels.map(({ value }) => value),
     ...writes.map(({ write }) => (write.kind === 0 ? write.value : 'null')),
@@ -125,6 +127,18 @@ async function assemble(tx: Tx, reader: ContentReader, place: Place, row: Row): 
     })),
     messages,
   };
+}
+
+/** The values of channels that are there, by name and version. */
+async function channelValues(
+  tx: Tx,
+  nsKey: number,
+  named: readonly (readonly [name: string, version: string])[],
+): Promise<Map<string, string>> {
+  const versions = JSON.stringify([...new Set(named.map(([, version]) => version))]);
+  // Of one version there are few channels: what was written together has it.
+  const rows = named.length === 0 ? [] : await tx.all(channelsOf, { nsKey, versions });
+  return new Map(rows.map(({ name, version, value }) => [`${name}\n${version}`, value]));
 }
 
 interface PendingWrite {

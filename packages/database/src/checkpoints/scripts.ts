@@ -1,9 +1,9 @@
 import type { CheckpointPut, CheckpointStore, Fenced, Incomplete } from '@reindeer/protocol';
 import { defineScript, type Tx } from '../executor.ts';
 import { fenceRun } from '../fence.ts';
-import { threadKey } from '../keys.ts';
+import { counterOf, findRunKey, lockCounter, runKeyOf } from '../keys.ts';
 import { appendFacts } from '../log/append.ts';
-import { storeText } from '../messages.ts';
+import { textOf } from '../messages.ts';
 import { mirrorTitle } from '../threads/title.ts';
 import { ContentReader, ContentWriter } from './content.ts';
 import { encodeHead, encodeMetadata } from './head.ts';
@@ -13,11 +13,11 @@ import { appendList, isMessageList } from './numbers.ts';
 import { list, load, readWrites } from './read.ts';
 import {
   channelOf,
-  namespaceKey,
-  putChannel,
+  makeNamespace,
+  namespaceOf,
   putCheckpoint,
   putWrites as putWritesOf,
-  runKeyOf,
+  storeChannels,
   writesOfTask,
 } from './statements.ts';
 import { encodeWrites, mergeWrites, type StoredWrite, shapeOfWrites, shortPath } from './writes.ts';
@@ -25,38 +25,58 @@ import { encodeWrites, mergeWrites, type StoredWrite, shapeOfWrites, shortPath }
 type Outcome = Fenced<object> | Incomplete;
 type Channel = CheckpointPut['channels'][number];
 
+/** The thread's rows that a write needs, behind its fence. Asked for together. */
+async function openPlace(
+  tx: Tx,
+  { fence, threadId, ns }: Pick<CheckpointPut, 'fence' | 'threadId' | 'ns'>,
+): Promise<{ readonly key: number; readonly nsKey: number } | null> {
+  const [held, , nsKey] = await Promise.all([
+    fence === null || fenceRun(tx, fence, threadId),
+    lockCounter(tx, threadId),
+    namespaceOf(tx, threadId, ns),
+  ]);
+  if (!held) return null;
+  const { key } = await counterOf(tx, threadId);
+  return { key, nsKey: nsKey ?? (await makeNamespace(tx, key, threadId, ns)) };
+}
+
 /**
  * Every write begins with the fence, then looks whether the store has all that the input only mentions, and only then writes: with
  * another outcome than `ok` neither content nor facts are stored (D1, D4). Facts are appended in the same transaction (D3).
  */
 const put = defineScript('checkpoints.put', 'write', async (tx, input: CheckpointPut): Promise<Outcome> => {
   const { fence, threadId, facts, now } = input;
-  if (fence !== null && !(await fenceRun(tx, fence, threadId))) return { outcome: 'fenced' };
-  const key = await threadKey(tx, threadId);
-  const nsKey = await namespaceKey(tx, key, input.ns);
+  const place = await openPlace(tx, input);
+  if (place === null) return { outcome: 'fenced' };
+  const { key, nsKey } = place;
   const content = new ContentWriter(tx, key);
   const values = input.channels.map(({ value }) => value);
-  if (!(await content.isComplete(values))) return { outcome: 'incomplete' };
-  const bases = await basesOf(tx, key, nsKey, input.channels);
-  if (bases === null) return { outcome: 'incomplete' };
+  const encoded = encodeHead(input.checkpoint, input.checkpointId);
+  const shapes = 'whole' in encoded ? [] : [textOf(encoded.shape)];
+  const [complete, bases] = await Promise.all([
+    content.isComplete(values, shapes),
+    basesOf(tx, key, nsKey, input.channels),
+  ]);
+  if (!complete || bases === null) return { outcome: 'incomplete' };
 
-  await content.storeMessages(values);
+  await content.storeMessages(values, shapes);
+  const channels: { n: string; v: string; x: string }[] = [];
   for (const [index, { name, version, value, base }] of input.channels.entries()) {
     const own = content.inside(value.json);
     const text = base === undefined ? own : (appendList(bases[index] ?? '[]', base.keep, own) ?? own);
-    await tx.run(putChannel, { nsKey, name, version, value: await content.outline(text) });
+    channels.push({ n: name, v: version, x: await content.outline(text) });
   }
-  const { head: position } = await appendFacts(tx, { threadId, runId: fence?.runId ?? null, facts, now });
-  const encoded = encodeHead(input.checkpoint, input.checkpointId);
-  await tx.run(putCheckpoint, {
+  storeChannels(tx, nsKey, channels);
+  await appendFacts(tx, { threadId, runId: fence?.runId ?? null, facts, now });
+  tx.send(putCheckpoint, {
+    key,
     nsKey,
     checkpointId: idToBytes(input.checkpointId),
     parentId: input.parentId === null ? null : idToBytes(input.parentId),
-    head: 'whole' in encoded ? encoded.whole : encoded.head(await storeText(tx, key, encoded.shape)),
+    head: 'whole' in encoded ? encoded.whole : encoded.head(await content.store(encoded.shape)),
     metadata: encodeMetadata(input.metadata),
-    position,
   });
-  await mirrorTitle(tx, input);
+  mirrorTitle(tx, input);
   return { outcome: 'ok' };
 });
 
@@ -86,37 +106,48 @@ type PutWrites = Parameters<CheckpointStore['putWrites']>[0];
 
 const putWrites = defineScript('checkpoints.putWrites', 'write', async (tx, input: PutWrites): Promise<Outcome> => {
   const { fence, threadId, facts, now } = input;
-  if (fence !== null && !(await fenceRun(tx, fence, threadId))) return { outcome: 'fenced' };
-  const key = await threadKey(tx, threadId);
-  const content = new ContentWriter(tx, key);
-  const values = input.writes.flatMap(({ value }) => (value instanceof Uint8Array ? [] : [value]));
-  if (!(await content.isComplete(values))) return { outcome: 'incomplete' };
-
-  await content.storeMessages(values);
-  const added: StoredWrite[] = [];
-  for (const { index, channel, value } of input.writes) {
-    added.push(
-      value instanceof Uint8Array
-        ? { index, channel, kind: 1, value: Buffer.from(value).toString('base64') }
-        : { index, channel, kind: 0, value: await content.outline(content.inside(value.json)) },
-    );
-  }
-  const place = {
-    nsKey: await namespaceKey(tx, key, input.ns),
+  const runId = fence?.runId ?? null;
+  const [place] = await Promise.all([openPlace(tx, input), runId === null ? null : findRunKey(tx, runId)]);
+  if (place === null) return { outcome: 'fenced' };
+  const { key, nsKey } = place;
+  const row = {
+    nsKey,
     checkpointId: idToBytes(input.checkpointId),
     taskId: idToBytes(input.taskId),
-    runKey: await runKeyOf(tx, fence?.runId ?? null, key),
+    runKey: runId === null ? 0 : await runKeyOf(tx, runId, key),
   };
-  const standing = await tx.first(writesOfTask, place);
-  const merged = mergeWrites(
-    standing === undefined ? [] : await readWrites(new ContentReader(tx, key), standing.body),
-    added,
-    input.replace,
-  );
-  const shape = await storeText(tx, key, shapeOfWrites(merged));
-  await tx.run(putWritesOf, { ...place, taskPath: shortPath(input.taskPath), body: encodeWrites(merged, shape) });
-  if (facts.length > 0) await appendFacts(tx, { threadId, runId: fence?.runId ?? null, facts, now });
+  const content = new ContentWriter(tx, key);
+  const values = input.writes.flatMap(({ value }) => (value instanceof Uint8Array ? [] : [value]));
+  // What it will be, unless writes of this task stand there already.
+  const likely = textOf(shapeOfWrites(mergeWrites([], input.writes.map(placeOf), input.replace)));
+  const [complete, before] = await Promise.all([content.isComplete(values, [likely]), tx.first(writesOfTask, row)]);
+  if (!complete) return { outcome: 'incomplete' };
+
+  await content.storeMessages(values, before === undefined ? [likely] : []);
+  const added: StoredWrite[] = [];
+  for (const write of input.writes) {
+    const { value } = write;
+    added.push({
+      ...placeOf(write),
+      value:
+        value instanceof Uint8Array
+          ? Buffer.from(value).toString('base64')
+          : await content.outline(content.inside(value.json)),
+    });
+  }
+  const standing = before === undefined ? [] : await readWrites(new ContentReader(tx, key), before.body);
+  const merged = mergeWrites(standing, added, input.replace);
+  const shape = await content.store(shapeOfWrites(merged), likely);
+  tx.send(putWritesOf, { ...row, taskPath: shortPath(input.taskPath), body: encodeWrites(merged, shape) });
+  await appendFacts(tx, { threadId, runId, facts, now });
   return { outcome: 'ok' };
+});
+
+const placeOf = ({ index, channel, value }: PutWrites['writes'][number]): StoredWrite => ({
+  index,
+  channel,
+  kind: value instanceof Uint8Array ? 1 : 0,
+  value: '',
 });
 
 export const checkpointScripts = {

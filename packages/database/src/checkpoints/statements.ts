@@ -1,10 +1,15 @@
 import { sql } from 'kysely';
 import { defineStatement, lasting, type Tx } from '../executor.ts';
-import { typed } from '../sql.ts';
+import { isOneOf, storable, typed } from '../sql.ts';
 
 const findNs = lasting(
-  defineStatement((db, p: { key: number; ns: string }) =>
-    db.selectFrom('checkpoint_namespaces').select('ns_key').where('thread_key', '=', p.key).where('ns', '=', p.ns),
+  defineStatement((db, p: { threadId: string; ns: string }) =>
+    db
+      .selectFrom('thread_keys as t')
+      .innerJoin('checkpoint_namespaces as n', 'n.thread_key', 't.thread_key')
+      .select(['n.ns_key', 't.thread_key'])
+      .where('t.thread_id', '=', p.threadId)
+      .where('n.ns', '=', p.ns),
   ),
 );
 const createNs = defineStatement((db, p: { key: number; ns: string }) =>
@@ -17,40 +22,18 @@ export const namespacesOf = defineStatement((db, p: { key: number }) =>
   db.selectFrom('checkpoint_namespaces').select(['ns_key', 'ns']).where('thread_key', '=', p.key),
 );
 
-export async function findNamespace(tx: Tx, key: number, ns: string): Promise<number | null> {
-  return (await tx.first(findNs, { key, ns }))?.ns_key ?? null;
+/** The short form of a namespace with that of its thread; undefined = it has no rows. */
+export const findPlace = (tx: Tx, threadId: string, ns: string) => tx.first(findNs, { threadId, ns });
+
+/** The short form of a namespace, or null when it has no rows. */
+export async function namespaceOf(tx: Tx, threadId: string, ns: string): Promise<number | null> {
+  return (await findPlace(tx, threadId, ns))?.ns_key ?? null;
 }
 
-export async function namespaceKey(tx: Tx, key: number, ns: string): Promise<number> {
-  const found = await findNamespace(tx, key, ns);
-  if (found !== null) return found;
+/** As `namespaceOf`, made when it is missing. @param key of the thread */
+export async function makeNamespace(tx: Tx, key: number, threadId: string, ns: string): Promise<number> {
   await tx.run(createNs, { key, ns });
-  return (await findNamespace(tx, key, ns)) ?? 0;
-}
-
-const findRun = lasting(
-  defineStatement((db, p: { runId: string }) =>
-    db.selectFrom('run_keys').select('run_key').where('run_id', '=', p.runId),
-  ),
-);
-const createRun = defineStatement((db, p: { runId: string; key: number }) =>
-  db
-    .insertInto('run_keys')
-    .values({ run_id: p.runId, thread_key: p.key })
-    .onConflict((c) => c.column('run_id').doNothing()),
-);
-
-/** The short form of a run id in rows of writes; 0 = outside a run. */
-export async function findRunKey(tx: Tx, runId: string): Promise<number | null> {
-  return (await tx.first(findRun, { runId }))?.run_key ?? null;
-}
-
-export async function runKeyOf(tx: Tx, runId: string | null, key: number): Promise<number> {
-  if (runId === null) return 0;
-  const found = await findRunKey(tx, runId);
-  if (found !== null) return found;
-  await tx.run(createRun, { runId, key });
-  return (await findRunKey(tx, runId)) ?? 0;
+  return (await namespaceOf(tx, threadId, ns)) ?? 0;
 }
 
 interface Position {
@@ -58,9 +41,12 @@ interface Position {
   readonly checkpointId: Uint8Array;
 }
 
-/** LangGraph writes a checkpoint again under its id when a run ends with it: the newer text stays. */
+/**
+ * LangGraph writes a checkpoint again under its id when a run ends with it: the newer text stays. Its position is the thread's newest fact
+ * by now, so that its own facts are appended before.
+ */
 export const putCheckpoint = defineStatement(
-  (db, p: Position & { parentId: Uint8Array | null; head: string; metadata: string; position: number }) =>
+  (db, p: Position & { key: number; parentId: Uint8Array | null; head: string; metadata: string }) =>
     db
       .insertInto('checkpoints')
       .values({
@@ -69,7 +55,7 @@ export const putCheckpoint = defineStatement(
         parent_id: p.parentId,
         head: p.head,
         metadata: p.metadata,
-        position: p.position,
+        position: sql<number>`(select head from thread_keys where thread_key = ${p.key})`,
       })
       .onConflict((c) =>
         c
@@ -77,12 +63,41 @@ export const putCheckpoint = defineStatement(
           .doUpdateSet({ parent_id: p.parentId, head: p.head, metadata: p.metadata }),
       ),
 );
-export const putChannel = defineStatement((db, p: { nsKey: number; name: string; version: string; value: string }) =>
+const putChannel = defineStatement((db, p: { nsKey: number; name: string; version: string; value: string }) =>
   db
     .insertInto('checkpoint_channels')
     .values({ ns_key: p.nsKey, name: p.name, version: p.version, value: p.value })
     .onConflict((c) => c.columns(['ns_key', 'name', 'version']).doNothing()),
 );
+/** `channels` is JSON: `[{n: name, v: version, x: value}, …]`. For Postgres, where each statement is a way over a network. */
+const putChannels = defineStatement((db, p: { nsKey: number; channels: string }) =>
+  db
+    .insertInto('checkpoint_channels')
+    .columns(['ns_key', 'name', 'version', 'value'])
+    .expression(
+      db
+        .selectFrom(
+          sql<{ n: string; v: string; x: string }>`json_to_recordset(${p.channels}::json)`.as(
+            sql`c(n text, v text, x text)`,
+          ),
+        )
+        .select([sql<number>`${p.nsKey}::bigint`.as('ns_key'), 'c.n', 'c.v', 'c.x']),
+    )
+    .onConflict((c) => c.columns(['ns_key', 'name', 'version']).doNothing()),
+);
+
+/** Stores values of channels, each once per version. */
+export function storeChannels(
+  tx: Tx,
+  nsKey: number,
+  channels: readonly { readonly n: string; readonly v: string; readonly x: string }[],
+): void {
+  if (tx.serial || channels.length === 1)
+    for (const { n, v, x } of channels) tx.send(putChannel, { nsKey, name: n, version: v, value: x });
+  else if (channels.length > 0)
+    tx.send(putChannels, { nsKey, channels: JSON.stringify(channels.map((one) => ({ ...one, x: storable(one.x) }))) });
+}
+
 export const channelOf = defineStatement((db, p: { nsKey: number; name: string; version: string }) =>
   db
     .selectFrom('checkpoint_channels')
@@ -90,6 +105,14 @@ export const channelOf = defineStatement((db, p: { nsKey: number; name: string; 
     .where('ns_key', '=', p.nsKey)
     .where('name', '=', p.name)
     .where('version', '=', p.version),
+);
+/** `versions` is a JSON array. */
+export const channelsOf = defineStatement((db, p: { nsKey: number; versions: string }, dialect) =>
+  db
+    .selectFrom('checkpoint_channels')
+    .select(['name', 'version', 'value'])
+    .where('ns_key', '=', p.nsKey)
+    .where(isOneOf(dialect, 'version', p.versions, 'text')),
 );
 export const putWrites = defineStatement(
   (db, p: Position & { taskId: Uint8Array; runKey: number; taskPath: string; body: string }) =>

@@ -3,7 +3,7 @@ import { type Kysely, sql } from 'kysely';
 import { defineStatement, type Tx } from '../executor.ts';
 import { lockThreadKey, threadKey } from '../keys.ts';
 import type { Database } from '../schema.ts';
-import { namespaceKey, namespacesOf } from './statements.ts';
+import { makeNamespace, namespacesOf } from './statements.ts';
 
 const ofThread = (db: Kysely<Database>, key: number) =>
   db.selectFrom('checkpoint_namespaces').select('ns_key').where('thread_key', '=', key);
@@ -92,13 +92,8 @@ export async function deleteCheckpointRows(tx: Tx, key: number): Promise<void> {
   for (const statement of deleteRows) await tx.run(statement, { key });
 }
 
-/** Deletes the checkpoints and messages of a thread. */
-export async function deleteThreadContent(tx: Tx, threadId: string): Promise<void> {
-  const key = await lockThreadKey(tx, threadId);
-  if (key === null) return;
-  await deleteCheckpointRows(tx, key);
-  await tx.run(deleteMessages, { key });
-}
+/** The checkpoints and messages of a thread. */
+export const deletionsOfContent = [...deleteRows, deleteMessages] as const;
 
 /**
  * Copies the checkpoints and messages of a thread into another.
@@ -116,7 +111,7 @@ export async function copyThreadContent(tx: Tx, fromThreadId: string, toThreadId
   await tx.run(copyMessages, { from, to });
   const last = Number((await tx.first(lastPosition, { key: from }))?.last ?? 0);
   for (const { ns_key: fromNs, ns } of await tx.all(namespacesOf, { key: from })) {
-    const toNs = await namespaceKey(tx, to, ns);
+    const toNs = await makeNamespace(tx, to, toThreadId, ns);
     await tx.run(copyCheckpoints, { from: fromNs, to: toNs, last });
     for (const statement of copyRows) await tx.run(statement, { from: fromNs, to: toNs });
   }

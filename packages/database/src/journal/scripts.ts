@@ -11,9 +11,9 @@ import {
 } from '@reindeer/protocol';
 import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { fenceRun } from '../fence.ts';
-import { findThreadKey, threadKey } from '../keys.ts';
+import { findThreadKey, lockCounter, threadKey } from '../keys.ts';
 import { appendFacts } from '../log/append.ts';
-import { storeMessages } from '../messages.ts';
+import { Texts } from '../messages.ts';
 import { loadPacked } from '../references.ts';
 
 /**
@@ -97,7 +97,8 @@ const unfinishedCalls = defineStatement((db, p: { key: number }) =>
 const begin = defineScript('journal.begin', 'durable', async (tx, input: Input<'begin'>): Promise<JournalBegin> => {
   const { fence, key: call, toolCallId, name, attempt, again, now } = input;
   const { threadId, messageId, index } = call;
-  if (!(await fenceRun(tx, fence, threadId))) return { outcome: 'fenced' };
+  const [held] = await Promise.all([fenceRun(tx, fence, threadId), lockCounter(tx, threadId)]);
+  if (!held) return { outcome: 'fenced' };
   const row = { key: await threadKey(tx, threadId), messageId, index };
   const started = { ...row, ...fence, attempt, now };
   if ((await tx.run(insertCall, { ...started, toolCallId, name })) === 0) {
@@ -124,13 +125,16 @@ const finish = defineScript(
   async (tx, input: Input<'finish'>): Promise<Fenced<{ readonly result: Packed | null }>> => {
     const { fence, key: call, outcome, result, now } = input;
     const { threadId, messageId, index } = call;
-    if (!(await fenceRun(tx, fence, threadId))) return { outcome: 'fenced' };
+    const [held] = await Promise.all([fenceRun(tx, fence, threadId), lockCounter(tx, threadId)]);
+    if (!held) return { outcome: 'fenced' };
     const row = { key: await threadKey(tx, threadId), messageId, index };
-    const changed = await tx.run(finishCall, { ...row, outcome, result: result.json, now });
-    const known = await tx.first(findCall, row);
+    const [changed, known] = await Promise.all([
+      tx.run(finishCall, { ...row, outcome, result: result.json, now }),
+      tx.first(findCall, row),
+    ]);
     if (known === undefined) throw neverBegan(call);
     if (changed === 0) return { outcome: 'ok', result: await loadPacked(tx, threadId, known.result ?? 'null') };
-    await storeMessages(tx, threadId, result.messages);
+    await Texts.of(tx, row.key).store(result.messages);
     const fact: NewFact = {
       key: factKey.toolFinished(messageId, index),
       body: {

@@ -1,8 +1,9 @@
 import { hash as digest } from 'node:crypto';
 import type { NewFact } from '@reindeer/protocol';
 import { sql } from 'kysely';
-import { defineStatement, lasting, type Tx } from '../executor.ts';
-import { threadKey } from '../keys.ts';
+import { defineStatement, type Tx } from '../executor.ts';
+import { type Counter, counterOf, runKeyOf } from '../keys.ts';
+import { storable, typed } from '../sql.ts';
 import { compactFact } from './compact.ts';
 
 const UUID = /([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}/g;
@@ -26,25 +27,8 @@ export function keyBytes(key: string): Uint8Array {
   return bytes;
 }
 
-/** Locks the thread's counter row until the end of the transaction, so that numbers are dense under any concurrency. */
-const lockHead = defineStatement((db, p: { key: number }, dialect) =>
-  dialect.name === 'sqlite'
-    ? db.updateTable('thread_keys').set({ head: sql<number>`head` }).where('thread_key', '=', p.key).returning('head')
-    : db.selectFrom('thread_keys').select('head').where('thread_key', '=', p.key).forNoKeyUpdate(),
-);
 const setHead = defineStatement((db, p: { key: number; head: number }) =>
   db.updateTable('thread_keys').set({ head: p.head }).where('thread_key', '=', p.key),
-);
-const findRun = lasting(
-  defineStatement((db, p: { runId: string }) =>
-    db.selectFrom('run_keys').select('run_key').where('run_id', '=', p.runId),
-  ),
-);
-const createRun = defineStatement((db, p: { runId: string; key: number }) =>
-  db
-    .insertInto('run_keys')
-    .values({ run_id: p.runId, thread_key: p.key })
-    .onConflict((c) => c.column('run_id').doNothing()),
 );
 const insert = defineStatement(
   (
@@ -73,129 +57,101 @@ const insert = defineStatement(
       .onConflict((c) => c.columns(['thread_key', 'key_hash']).doNothing()),
 );
 
+interface Append {
+  readonly threadId: string;
+  readonly runId: string | null;
+  readonly facts: readonly NewFact[];
+  readonly now: number;
+}
+
 /**
- * Appends facts to a thread's log in the caller's transaction (D3). Numbers are dense; a fact whose key exists in the thread is
- * skipped, so that a repeated call writes nothing. The caller has passed its fence before.
- *
- * @returns the thread's highest number afterwards, and how many facts are new.
+ * Appends facts to a thread's log in the caller's transaction (D3), behind the lock of its counter row. Numbers are dense; a fact whose
+ * key exists in the thread is skipped, so that a repeated call writes nothing. The caller has passed its fence before.
  */
-export async function appendFacts(
-  tx: Tx,
-  input: {
-    readonly threadId: string;
-    readonly runId: string | null;
-    readonly facts: readonly NewFact[];
-    readonly now: number;
-  },
-): Promise<{ readonly head: number; readonly appended: number }> {
-  if (!tx.serial) return appendBeside(tx, input);
-  const key = await threadKey(tx, input.threadId);
-  const before = (await tx.first(lockHead, { key }))?.head ?? 0;
-  if (input.facts.length === 0) return { head: before, appended: 0 };
-  const runKey = input.runId === null ? null : await keyOfRun(tx, input.runId, key);
-  let head = before;
-  for (const fact of input.facts) {
+export async function appendFacts(tx: Tx, input: Append): Promise<void> {
+  if (input.facts.length === 0) return;
+  const counter = await counterOf(tx, input.threadId);
+  if (tx.serial) await appendEach(tx, input, counter);
+  else tx.send(appendAll, allOf(input), (row) => raise(tx, input.threadId, counter, row?.head ?? 0));
+}
+
+/** As `appendFacts`. @returns the thread's highest number afterwards */
+export async function appendAndTell(tx: Tx, input: Append): Promise<number> {
+  const counter = await counterOf(tx, input.threadId);
+  if (tx.serial) await appendEach(tx, input, counter);
+  else raise(tx, input.threadId, counter, (await tx.first(appendAll, allOf(input)))?.head ?? 0);
+  return counter.head;
+}
+
+function raise(tx: Tx, threadId: string, counter: Counter, head: number): void {
+  if (head <= counter.head) return;
+  counter.head = head;
+  tx.appended(threadId, head);
+}
+
+const isMessage = ({ body }: NewFact): number => (body.kind === 'message' ? 1 : 0);
+
+async function appendEach(tx: Tx, { threadId, runId, facts, now }: Append, counter: Counter): Promise<void> {
+  const { key } = counter;
+  const runKey = runId === null ? null : await runKeyOf(tx, runId, key);
+  let { head } = counter;
+  for (const fact of facts) {
     head += await tx.run(insert, {
       key,
       seq: head + 1,
       runKey,
-      at: input.now,
+      at: now,
       hash: keyBytes(fact.key),
-      isMessage: fact.body.kind === 'message' ? 1 : 0,
+      isMessage: isMessage(fact),
       body: compactFact(fact.body),
     });
   }
-  if (head > before) {
-    await tx.run(setHead, { key, head });
-    tx.appended(input.threadId, head);
-  }
-  return { head, appended: head - before };
+  if (head > counter.head) tx.send(setHead, { key, head });
+  raise(tx, threadId, counter, head);
 }
-
-const lockThread = defineStatement((db, p: { threadId: string }) =>
-  db.selectFrom('thread_keys').select(['thread_key', 'head']).where('thread_id', '=', p.threadId).forNoKeyUpdate(),
-);
-const createThread = defineStatement((db, p: { threadId: string }) =>
-  db
-    .insertInto('thread_keys')
-    .values({ thread_id: p.threadId, head: 0, pruned_through: 0 })
-    .onConflict((c) => c.column('thread_id').doNothing()),
-);
-const createRunBeside = defineStatement((db, p: { runId: string; threadId: string }) =>
-  db
-    .insertInto('run_keys')
-    .columns(['run_id', 'thread_key'])
-    .expression((eb) =>
-      eb
-        .selectFrom('thread_keys')
-        .select([sql<string>`cast(${p.runId} as text)`.as('run_id'), 'thread_key'])
-        .where('thread_id', '=', p.threadId),
-    )
-    .onConflict((c) => c.column('run_id').doNothing()),
-);
-const knownKeys = defineStatement((db, p: { threadId: string; hashes: string }) =>
-  db
-    .selectFrom('facts')
-    .select('key_hash')
-    .where(sql<boolean>`thread_key = (select k.thread_key from thread_keys k where k.thread_id = ${p.threadId})`)
-    .where(
-      sql<boolean>`key_hash = any(array(select decode(value, 'hex') from jsonb_array_elements_text(${p.hashes}::jsonb)))`,
-    ),
-);
 
 /**
- * The same where each statement is a way over a network and others append beside it: what is needed is asked for together, behind the
- * lock of the counter row, and everything is written together. Two waits where everything has been there before.
+ * The same in one statement, for Postgres, where each is a way over a network and others append beside it. Whoever sends it has locked the
+ * counter row: what it reads is what the one before left. Each key is looked up as a value: as a join the planner may read all facts of
+ * the thread.
+ *
+ * `facts` is JSON: `[{n: place, h: hash in hexadecimal, m: 1 for a message, b: body}, …]`.
  */
-async function appendBeside(
-  tx: Tx,
-  { threadId, runId, facts, now }: Parameters<typeof appendFacts>[1],
-): Promise<{ readonly head: number; readonly appended: number }> {
-  const hashed = facts.map((fact) => {
-    const hash = keyBytes(fact.key);
-    return { fact, hash, name: Buffer.from(hash).toString('hex') };
-  });
-  const hashes = JSON.stringify(hashed.map(({ name }) => name));
-  const keysThere = (): Promise<{ key_hash: Uint8Array }[]> => tx.all(knownKeys, { threadId, hashes });
-  let [thread, run, there] = await Promise.all([
-    tx.first(lockThread, { threadId }),
-    runId === null ? undefined : tx.first(findRun, { runId }),
-    keysThere(),
-  ]);
-  if (thread === undefined || (runId !== null && run === undefined)) {
-    const made = await Promise.all([
-      tx.run(createThread, { threadId }),
-      tx.first(lockThread, { threadId }),
-      runId === null ? 0 : tx.run(createRunBeside, { runId, threadId }),
-      runId === null ? undefined : tx.first(findRun, { runId }),
-      keysThere(),
-    ]);
-    [, thread, , run, there] = made;
-  }
-  const key = thread?.thread_key ?? 0;
-  const before = thread?.head ?? 0;
-  const known = new Set(there.map((row) => Buffer.from(row.key_hash).toString('hex')));
-  const writes: Promise<unknown>[] = [];
-  let head = before;
-  for (const { fact, hash, name } of hashed) {
-    if (known.has(name)) continue;
-    known.add(name);
-    head += 1;
-    const isMessage = fact.body.kind === 'message' ? 1 : 0;
-    const row = { key, seq: head, runKey: run?.run_key ?? null, at: now, hash, isMessage };
-    writes.push(tx.run(insert, { ...row, body: compactFact(fact.body) }));
-  }
-  if (head > before) {
-    writes.push(tx.run(setHead, { key, head }));
-    tx.appended(threadId, head);
-  }
-  await Promise.all(writes);
-  return { head, appended: head - before };
-}
+const appendAll = defineStatement(
+  (db, p: { threadId: string; runId: string | null; at: number; facts: string }, dialect) => {
+    const runId = typed(dialect, p.runId, 'text');
+    const query = sql<{ head: number }>`
+      with thread as materialized (
+        select thread_key, head from thread_keys where thread_id = ${p.threadId}
+      ), run as materialized (
+        select run_key from run_keys where run_id = ${runId}
+      ), made as (
+        insert into run_keys (run_id, thread_key)
+        select ${runId}, thread_key from thread where ${runId} is not null and not exists (select 1 from run)
+        returning run_key
+      ), fresh as materialized (
+        select thread.thread_key, thread.head + row_number() over (order by f.n) as seq, decode(f.h, 'hex') as hash, f.m, f.b
+        from thread, json_to_recordset(${p.facts}::json) as f(n bigint, h text, m bigint, b text)
+        where (select 1 from facts
+          where facts.thread_key = thread.thread_key and facts.key_hash = decode(f.h, 'hex') limit 1) is null
+      ), written as (
+        insert into facts (thread_key, seq, run_key, at, key_hash, is_message, body)
+        select thread_key, seq, coalesce((select run_key from run), (select run_key from made)), ${p.at}::bigint, hash, m, b
+        from fresh
+      ), raised as (
+        update thread_keys set head = (select max(seq) from fresh)
+        where thread_key = (select thread_key from fresh limit 1)
+      )
+      select coalesce((select max(seq) from fresh), thread.head) as head from thread`;
+    return { compile: () => query.compile(db) };
+  },
+);
 
-async function keyOfRun(tx: Tx, runId: string, key: number): Promise<number | null> {
-  const found = await tx.first(findRun, { runId });
-  if (found !== undefined) return found.run_key;
-  await tx.run(createRun, { runId, key });
-  return (await tx.first(findRun, { runId }))?.run_key ?? null;
+function allOf({ threadId, runId, facts, now }: Append) {
+  const rows = new Map<string, { n: number; h: string; m: number; b: string }>();
+  for (const fact of facts) {
+    const h = Buffer.from(keyBytes(fact.key)).toString('hex');
+    if (!rows.has(h)) rows.set(h, { n: rows.size, h, m: isMessage(fact), b: storable(compactFact(fact.body)) });
+  }
+  return { threadId, runId, at: now, facts: JSON.stringify([...rows.values()]) };
 }

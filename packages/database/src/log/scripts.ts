@@ -4,7 +4,7 @@ import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { fenceRun } from '../fence.ts';
 import { resolveReferences } from '../references.ts';
 import { typed } from '../sql.ts';
-import { appendFacts } from './append.ts';
+import { appendAndTell } from './append.ts';
 import { expandFact } from './compact.ts';
 
 type Input<M extends keyof Log> = Parameters<Log[M]>[0];
@@ -35,22 +35,31 @@ const runKeyOf = defineStatement((db, p: { runId: string; key: number }) =>
   db.selectFrom('run_keys').select('run_key').where('run_id', '=', p.runId).where('thread_key', '=', p.key),
 );
 
-const page = defineStatement((db, p: { key: number; after: number; limit: number }) =>
+/** The keys as values, so that a page is read in the order of an index and ends with its limit. */
+const page = defineStatement((db, p: { threadId: string; after: number; limit: number }) =>
   db
     .selectFrom('facts')
     .leftJoin('run_keys', 'run_keys.run_key', 'facts.run_key')
     .select(['facts.seq', 'run_keys.run_id', 'facts.at', 'facts.body'])
-    .where('facts.thread_key', '=', p.key)
+    .where('facts.thread_key', '=', (eb) =>
+      eb.selectFrom('thread_keys').select('thread_keys.thread_key').where('thread_id', '=', p.threadId),
+    )
     .where('facts.seq', '>', p.after)
     .orderBy('facts.seq')
     .limit(p.limit),
 );
-const pageOfRun = defineStatement((db, p: { runKey: number; after: number; limit: number }) =>
+const pageOfRun = defineStatement((db, p: { threadId: string; runId: string; after: number; limit: number }, dialect) =>
   db
     .selectFrom('facts')
-    .innerJoin('run_keys', 'run_keys.run_key', 'facts.run_key')
-    .select(['facts.seq', 'run_keys.run_id', 'facts.at', 'facts.body'])
-    .where('facts.run_key', '=', p.runKey)
+    .select(['facts.seq', typed(dialect, p.runId, 'text').as('run_id'), 'facts.at', 'facts.body'])
+    .where('facts.run_key', '=', (eb) =>
+      eb
+        .selectFrom('run_keys')
+        .innerJoin('thread_keys', 'thread_keys.thread_key', 'run_keys.thread_key')
+        .select('run_keys.run_key')
+        .where('run_keys.run_id', '=', p.runId)
+        .where('thread_keys.thread_id', '=', p.threadId),
+    )
     .where('facts.seq', '>', p.after)
     .orderBy('facts.seq')
     .limit(p.limit),
@@ -146,25 +155,22 @@ async function fill(
 
 const read = defineScript('log.read', 'read', async (tx, input: Input<'read'>): Promise<StoredPage> => {
   const { threadId, runId, afterSeq, limit, maxBytes } = input;
-  const thread = await findHead(tx, threadId);
-  if (thread === null) return { facts: [], head: 0, prunedThrough: 0 };
-  const { key, head, prunedThrough } = thread;
-  const runKey = await findRunKey(tx, runId, key);
   const facts: StoredFact[] = [];
-  if (runKey !== undefined)
-    await fill(tx, facts, { threadId, limit, maxBytes }, (wanted) => {
-      const after = facts.at(-1)?.seq ?? afterSeq;
-      return runKey === null
-        ? tx.all(page, { key, after, limit: wanted })
-        : tx.all(pageOfRun, { runKey, after, limit: wanted });
-    });
-  return { facts, head, prunedThrough };
+  const [thread] = await Promise.all([
+    findHead(tx, threadId),
+    fill(tx, facts, { threadId, limit, maxBytes }, (wanted) => {
+      const part = { threadId, after: facts.at(-1)?.seq ?? afterSeq, limit: wanted };
+      return runId === null ? tx.all(page, part) : tx.all(pageOfRun, { ...part, runId });
+    }),
+  ]);
+  return { facts, head: thread?.head ?? 0, prunedThrough: thread?.prunedThrough ?? 0 };
 });
 
 const firstSeq = defineScript(
   'log.firstSeq',
   'read',
   async (tx, input: Input<'firstSeq'>): Promise<number | null> => (await tx.first(firstOfRun, input))?.seq ?? null,
+  'alone',
 );
 
 const append = defineScript(
@@ -173,8 +179,7 @@ const append = defineScript(
   async (tx, input: Input<'append'>): Promise<Fenced<{ readonly head: number }>> => {
     const { fence, threadId, facts, now } = input;
     if (!(await fenceRun(tx, fence, threadId))) return { outcome: 'fenced' };
-    const { head } = await appendFacts(tx, { threadId, runId: fence.runId, facts, now });
-    return { outcome: 'ok', head };
+    return { outcome: 'ok', head: await appendAndTell(tx, { threadId, runId: fence.runId, facts, now }) };
   },
 );
 

@@ -11,6 +11,7 @@ import {
   type SqlValue,
   type Statement,
   type Tx,
+  transactionOver,
 } from '../executor.ts';
 import { isConnectionLost, unknownOutcome } from './errors.ts';
 
@@ -64,6 +65,26 @@ const BEGIN_WRITE = 'begin isolation level read committed';
 /** One moment for all statements of a script. */
 const BEGIN_READ = 'begin isolation level repeatable read read only';
 
+/** The statements of a transaction that its script does not wait for. */
+class Sent {
+  readonly #answers: Promise<unknown>[] = [];
+  /** Of the first that failed: what the server says of later ones is only that something did. */
+  failure: { readonly reason: unknown } | null = null;
+
+  add(answer: Promise<unknown>): void {
+    this.#answers.push(
+      answer.catch((reason: unknown) => {
+        this.failure ??= { reason };
+      }),
+    );
+  }
+
+  /** Never rejects. */
+  async answered(): Promise<void> {
+    await Promise.all(this.#answers);
+  }
+}
+
 /**
  * Runs a script as one transaction on a connection in pipeline mode: a statement is on its way before the answer to the one before
  * it, so that BEGIN costs no wait of its own.
@@ -77,7 +98,8 @@ export async function runScript<I, O>(
   input: I,
 ): Promise<Committed<O>> {
   const appended = new Map<string, number>();
-  const tx = transaction(client, statements, appended);
+  const sent = new Sent();
+  const tx = transaction(client, statements, appended, sent, script.trip === 'alone' ? 1 : Number.POSITIVE_INFINITY);
   if (script.trip === 'alone') return { value: await runAlone(script, tx, input), appended };
   const begun = client.query(script.mode === 'read' ? BEGIN_READ : BEGIN_WRITE);
   // Looked at below, also when the script fails first.
@@ -86,12 +108,15 @@ export async function runScript<I, O>(
   try {
     value = await script.run(tx, input);
     await begun;
-  } catch (reason) {
+  } catch (error) {
+    // What failed first, unless the script has decided by itself.
+    const reason = ReindeerError.is(error) ? error : (sent.failure?.reason ?? error);
     throw new Undone(reason, isConnectionLost(reason) || !(await rolledBack(client)));
   }
   let end: QueryResult;
   try {
     end = await client.query('commit');
+    await sent.answered();
   } catch (error) {
     if (script.mode === 'read') throw new Undone(error, true);
     // The server refused: for instance a deferred check. It has undone everything, and the connection is as good as before.
@@ -99,7 +124,7 @@ export async function runScript<I, O>(
     throw unknownOutcome(error);
   }
   // What COMMIT answers in a transaction that had failed before.
-  if (end.command === 'ROLLBACK') throw new Undone(overlooked(), false);
+  if (end.command === 'ROLLBACK') throw new Undone(sent.failure?.reason ?? overlooked(), false);
   return { value, appended };
 }
 
@@ -115,13 +140,17 @@ async function runAlone<I, O>(script: Script<I, O>, tx: Tx, input: I): Promise<O
 }
 
 /** Runs a script inside the caller's transaction. */
-export function runInside<I, O>(
+export async function runInside<I, O>(
   client: ClientBase,
   statements: Statements,
   script: Script<I, O>,
   input: I,
 ): Promise<O> {
-  return script.run(transaction(client, statements, new Map()), input);
+  const sent = new Sent();
+  const value = await script.run(transaction(client, statements, new Map(), sent), input);
+  await sent.answered();
+  if (sent.failure !== null) throw sent.failure.reason;
+  return value;
 }
 
 const overlooked = (): ReindeerError =>
@@ -134,18 +163,32 @@ async function rolledBack(client: ClientBase): Promise<boolean> {
   );
 }
 
-function transaction(client: ClientBase, statements: Statements, appended: Map<string, number>): Tx {
-  const send = <P extends object>(statement: Statement<P, unknown>, params: P): Promise<QueryResult> => {
+/** @param most statements; without a transaction around them a second one would see another moment than the first */
+function transaction(
+  client: ClientBase,
+  statements: Statements,
+  appended: Map<string, number>,
+  sent: Sent,
+  most = Number.POSITIVE_INFINITY,
+): Tx {
+  let count = 0;
+  // Throws at once what cannot be sent: a statement that was left out must not look like one that is on its way.
+  const query = <P extends object>(statement: Statement<P, unknown>, params: P): Promise<QueryResult> => {
+    count += 1;
+    if (count > most) throw new ReindeerError('internal', 'A script that is said to be one statement has another.');
     const { compiled, name } = statements.get(statement);
     return client.query({ name, text: compiled.sql, values: bindParameters(compiled, params).map(storable) });
   };
-  return {
-    all: async (statement, params) => (await send(statement, params)).rows as never,
-    first: async (statement, params) => (await send(statement, params)).rows[0] as never,
-    run: async (statement, params) => (await send(statement, params)).rowCount ?? 0,
+  return transactionOver({
+    all: async (statement, params) => (await query(statement, params)).rows as never,
+    first: async (statement, params) => (await query(statement, params)).rows[0] as never,
+    run: async (statement, params) => (await query(statement, params)).rowCount ?? 0,
+    send: (statement, params, then) => {
+      sent.add(query(statement, params).then(({ rows }) => then?.(rows[0] as never)));
+    },
     appended: (threadId, head) => {
       appended.set(threadId, head);
     },
     serial: false,
-  };
+  });
 }

@@ -1,14 +1,8 @@
-import {
-  type Admission,
-  type AdmissionResult,
-  isTerminal,
-  ReindeerError,
-  type Run,
-  type RunStatus,
-} from '@reindeer/protocol';
+import { type Admission, type AdmissionResult, isTerminal, type Run, type RunStatus } from '@reindeer/protocol';
 import { sql } from 'kysely';
-import { defineScript, defineStatement, Overtaken, type Tx } from '../executor.ts';
+import { changes, defineScript, defineStatement, Overtaken, sendAll, type Tx } from '../executor.ts';
 import { insertThread, ownerOfThread } from '../threads/statements.ts';
+import { admittedRun } from './admitted.ts';
 import { holdStill } from './locks.ts';
 import { endQueued } from './queue.ts';
 import { reportRun } from './report.ts';
@@ -111,19 +105,21 @@ const insertLease = defineStatement((db, p: { runId: string; expiresAt: number }
     .onConflict((c) => c.doNothing()),
 );
 
+const insertRest = changes<Parameters<typeof insertDetails.build>[1] & Parameters<typeof insertLease.build>[1]>(
+  insertDetails,
+  insertLease,
+);
+
+const deleteAll = changes(
+  defineStatement((db, p: { runId: string }) => db.deleteFrom('runs').where('run_id', '=', p.runId)),
+  defineStatement((db, p: { runId: string }) => db.deleteFrom('run_details').where('run_id', '=', p.runId)),
+  defineStatement((db, p: { runId: string }) => db.deleteFrom('run_leases').where('run_id', '=', p.runId)),
+);
+
 /** Deletes a run's row with its details and lease; its facts stay. */
-export async function deleteRun(tx: Tx, runId: string): Promise<void> {
-  await tx.run(deleteRow, { runId });
-  await tx.run(deleteDetails, { runId });
-  await tx.run(deleteLease, { runId });
+export function deleteRun(tx: Tx, runId: string): void {
+  sendAll(tx, deleteAll, { runId });
 }
-const deleteRow = defineStatement((db, p: { runId: string }) => db.deleteFrom('runs').where('run_id', '=', p.runId));
-const deleteDetails = defineStatement((db, p: { runId: string }) =>
-  db.deleteFrom('run_details').where('run_id', '=', p.runId),
-);
-const deleteLease = defineStatement((db, p: { runId: string }) =>
-  db.deleteFrom('run_leases').where('run_id', '=', p.runId),
-);
 
 /**
  * Admission: everything is decided before anything is changed, so that a refusal leaves every row as it was (RA-04, RA-05). Under
@@ -177,7 +173,7 @@ export const admit = defineScript('runs.admit', 'durable', async (tx, input: Adm
   const queued = mayWait && (held !== null || head !== undefined);
   if (queued && queue.length >= (input.queueLimit ?? 0)) return conflict('queue_full', held ?? head ?? '');
 
-  for (const reservation of reclaimed) await deleteRun(tx, reservation);
+  for (const reservation of reclaimed) deleteRun(tx, reservation);
   const action = input.multitaskStrategy === 'rollback' ? 'rollback' : 'interrupt';
   for (const older of superseded) await tx.run(supersede, { runId: older, action, error: SUPERSEDED, now });
   if (replaces)
@@ -186,23 +182,19 @@ export const admit = defineScript('runs.admit', 'durable', async (tx, input: Adm
       const ended = await findRun(tx, waiting);
       if (ended !== null) await reportRun(tx, ended, now);
     }
-  const [, inserted, , , run] = await Promise.all([
+  const [, inserted] = await Promise.all([
     threadOwner === null ? insertThread(tx, { threadId, userId, metadata: {}, title: null, now }) : true,
     tx.run(
       insertRun,
       queued ? { ...input, status: 'queued', owner: null, token: null } : { ...input, status: 'pending' },
     ),
-    tx.run(insertDetails, {
-      ...input,
-      request: JSON.stringify(input.request),
-      metadata: JSON.stringify(input.metadata),
-    }),
-    queued ? 0 : tx.run(insertLease, { runId, expiresAt: input.leaseExpiresAt }),
-    findRun(tx, runId),
   ]);
   if (inserted === 0)
     throw new Overtaken(`The run id ${runId}, or its idempotency key, exists already.`, { detail: { runId } });
-  if (run === null) throw new ReindeerError('internal', 'An admitted run cannot be read back.');
+  const details = { ...input, request: JSON.stringify(input.request), metadata: JSON.stringify(input.metadata) };
+  if (queued) tx.send(insertDetails, details);
+  else sendAll(tx, insertRest, { ...details, expiresAt: input.leaseExpiresAt });
+  const run = admittedRun(input, queued);
   if (isRun) await reportRun(tx, run, now);
   if (queued) return { outcome: 'queued', run, ahead: queue.length, free: held === null };
   const replaced: Run[] = [];

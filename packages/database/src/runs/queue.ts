@@ -124,4 +124,5 @@ export const freeQueues = defineScript(
   'read',
   async (tx, { limit }: { readonly limit: number }): Promise<string[]> =>
     (await tx.all(free, { limit })).map((row) => row.thread_id),
+  'alone',
 );

@@ -30,6 +30,7 @@ export const getRun = defineScript(
   'runs.get',
   'read',
   (tx, input: { readonly runId: string }): Promise<Run | null> => findRun(tx, input.runId),
+  'alone',
 );
 
 export const list = defineScript(
@@ -45,10 +46,12 @@ export const list = defineScript(
       readonly offset: number;
     },
   ): Promise<Run[]> => (await tx.all(listRuns, input)).map(toRun),
+  'alone',
 );
 
 export const active = defineScript(
   'runs.active',
   'read',
   async (tx, input: { readonly threadId: string }): Promise<Run[]> => (await tx.all(unacknowledged, input)).map(toRun),
+  'alone',
 );

@@ -33,5 +33,5 @@ export async function reportRun(tx: Tx, run: Run, now: number, receipt: Delivery
       ? [{ key: factKey.delivery(runId), body: { kind: 'delivery', receipt } }, fact]
       : [fact];
   await appendFacts(tx, { threadId, runId, facts, now });
-  await tx.run(touch, { threadId, now });
+  tx.send(touch, { threadId, now });
 }

@@ -114,23 +114,28 @@ const CANCELLED = 'Cancelled by user';
 /** After a conditional update on a run that exists. */
 async function existing(tx: Tx, runId: string): Promise<Run> {
   const run = await findRun(tx, runId);
-  if (run === null) throw new ReindeerError('internal', `The run ${runId} has no details.`);
+  if (run === null) throw withoutDetails(runId);
   return run;
 }
+
+const withoutDetails = (runId: string) => new ReindeerError('internal', `The run ${runId} has no details.`);
 
 export const start = defineScript(
   'runs.start',
   'write',
   async (tx, input: Input<'start'>): Promise<Output<'start'>> => {
     const { fence, checkpointBefore, now } = input;
-    const changed = await tx.run(startRun, { ...fence, checkpointBefore, now });
+    const [changed, run] = await Promise.all([
+      tx.run(startRun, { ...fence, checkpointBefore, now }),
+      findRun(tx, fence.runId),
+    ]);
     if (changed === 1) {
-      const run = await existing(tx, fence.runId);
+      if (run === null) throw withoutDetails(fence.runId);
       await reportRun(tx, run, now);
       return { outcome: 'started', run };
     }
     if (!(await fenceRun(tx, fence))) return { outcome: 'fenced' };
-    const run = await existing(tx, fence.runId);
+    if (run === null) throw withoutDetails(fence.runId);
     // Running under this very token: the answer to an earlier call was lost. One worker per token, so it is the same start.
     const again = run.status === 'running' && run.cancelAction === null;
     return { outcome: again ? 'started' : 'cancelled', run };
@@ -151,11 +156,8 @@ export const finalize = defineScript(
     if (run === null) return { outcome: 'fenced' };
     if (changed === 1) {
       // Asked behind the end: whoever joins the queue later finds the thread free.
-      const [waiting] = await Promise.all([
-        isWaiting(tx, run.threadId),
-        tx.run(endLease, { runId: fence.runId }),
-        reportRun(tx, run, now, receipt ?? null),
-      ]);
+      tx.send(endLease, { runId: fence.runId });
+      const [waiting] = await Promise.all([isWaiting(tx, run.threadId), reportRun(tx, run, now, receipt ?? null)]);
       return { outcome: 'finalized', run, waiting };
     }
     if (run.acknowledged) return { outcome: 'terminal', run };
@@ -186,7 +188,7 @@ export const release = defineScript('runs.release', 'durable', async (tx, fence:
   if (!(await fenceRun(tx, fence))) return { outcome: 'fenced' };
   const reservation = await tx.first(isReservation, { runId: fence.runId });
   if (reservation === undefined) return { outcome: 'fenced' };
-  await deleteRun(tx, fence.runId);
+  deleteRun(tx, fence.runId);
   return { outcome: 'ok', waiting: await isWaiting(tx, reservation.thread_id) };
 });
 
@@ -207,7 +209,7 @@ export const remove = defineScript(
     const run = await findRun(tx, input.runId);
     if (run === null || run.userId !== input.userId || run.kind !== 'run') return 'not_found';
     if (!run.acknowledged) return 'active';
-    await deleteRun(tx, input.runId);
+    deleteRun(tx, input.runId);
     return 'removed';
   },
 );

@@ -97,6 +97,19 @@ test('a failing operation undoes its own writes and none of its neighbours’', 
   ]);
 });
 
+test('an operation alone that fails undoes its own writes, and leaves nothing open', async () => {
+  const connection = connect();
+  const { results, appended } = await connection.runBatch([{ name: 'fail', input: { name: 'a', error: 'ours' } }]);
+  expect(results).toMatchObject([{ ok: false, error: { code: 'too_large' } }]);
+  expect(appended).toEqual([]);
+  const [put, ...after] = [
+    ...(await connection.runBatch([{ name: 'put', input: { name: 'b', value: '1' } }])).results,
+    ...(await connection.runBatch(['a', 'b'].map((name) => ({ name: 'get', input: { name } })))).results,
+  ];
+  expect(put).toMatchObject({ ok: true });
+  expect(after).toEqual([null, '1'].map((value) => ({ ok: true, value })));
+});
+
 test('a fault that undoes the whole transaction is told to every caller of the batch', async () => {
   const connection = connect();
   await connection.runBatch([{ name: 'put', input: { name: 'x', value: 'before' } }]);

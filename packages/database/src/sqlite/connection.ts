@@ -9,6 +9,7 @@ import {
   type Script,
   type Statement,
   type Tx,
+  transactionOver,
 } from '../executor.ts';
 import { toPlainError } from './errors.ts';
 import { applyMigrations } from './migrate.ts';
@@ -34,6 +35,9 @@ interface Prepared {
   readonly statement: StatementSync;
 }
 
+/** What stands around the statements of a script. */
+type Control = 'BEGIN' | 'BEGIN IMMEDIATE' | 'COMMIT' | 'SAVEPOINT operation' | 'RELEASE operation';
+
 /** Bound of prepared statements kept; there are fewer statements than that in the program, so that it is a safety net. */
 const MAX_PREPARED = 1000;
 
@@ -41,13 +45,14 @@ const MAX_PREPARED = 1000;
  * One SQLite connection that runs batches of scripts. Blocking: it lives in a worker thread.
  *
  * A batch is one transaction (group commit): all of it becomes durable with one flush, or, if the commit fails, none of it. Each
- * operation of a batch stands in a savepoint of its own, so that a failing one undoes its own writes and no neighbour's.
+ * operation among others stands in a savepoint of its own, so that a failing one undoes its own writes and no neighbour's.
  */
 export class SqliteConnection {
   readonly #db: DatabaseSync;
   readonly #scripts: Readonly<Record<string, Script<never, unknown>>>;
   readonly #dialect: Dialect = createDialect('sqlite');
   readonly #prepared = new Map<Statement<never, unknown>, Prepared>();
+  readonly #controls = new Map<Control, StatementSync>();
   #synchronous: 'NORMAL' | 'FULL' = 'FULL';
 
   /**
@@ -83,18 +88,19 @@ export class SqliteConnection {
     const writes = scripts.some((script) => script !== undefined && script.mode !== 'read');
     try {
       this.#setSynchronous(scripts.some((script) => script?.mode === 'durable') ? 'FULL' : 'NORMAL');
-      this.#db.exec(writes ? 'BEGIN IMMEDIATE' : 'BEGIN');
+      this.#control(writes ? 'BEGIN IMMEDIATE' : 'BEGIN');
     } catch (error) {
       return failedBatch(operations, error);
     }
     const results: OperationResult[] = [];
+    const among = operations.length > 1;
     for (const [index, operation] of operations.entries()) {
-      results.push(await this.#runOne(operation, scripts[index], appended));
+      results.push(await this.#runOne(operation, scripts[index], appended, among));
       // Some faults (a full disk) undo the whole transaction on the spot, and with it the neighbours of the one that failed.
       if (!this.#db.isTransaction) return undoneBatch(operations, results);
     }
     try {
-      this.#db.exec('COMMIT');
+      this.#control('COMMIT');
     } catch (error) {
       if (this.#db.isTransaction) this.#db.exec('ROLLBACK');
       return failedBatch(operations, error);
@@ -116,25 +122,27 @@ export class SqliteConnection {
     operation: Operation,
     script: Script<never, unknown> | undefined,
     appended: Map<string, number>,
+    among: boolean,
   ): Promise<OperationResult> {
     if (script === undefined)
       return { ok: false, error: toPlainError(new TypeError(`There is no script "${operation.name}".`)) };
     const own = new Map<string, number>();
     const writes = script.mode !== 'read';
     try {
-      if (writes) this.#db.exec('SAVEPOINT operation');
+      if (writes && among) this.#control('SAVEPOINT operation');
       const value = await script.run(this.#transaction(own), operation.input as never);
-      if (writes) this.#db.exec('RELEASE operation');
+      if (writes && among) this.#control('RELEASE operation');
       for (const [threadId, head] of own) appended.set(threadId, head);
       return { ok: true, value };
     } catch (error) {
-      if (writes && this.#db.isTransaction) this.#db.exec('ROLLBACK TO operation; RELEASE operation');
+      if (writes && this.#db.isTransaction)
+        this.#db.exec(among ? 'ROLLBACK TO operation; RELEASE operation' : 'ROLLBACK');
       return { ok: false, error: toPlainError(error) };
     }
   }
 
   #transaction(own: Map<string, number>): Tx {
-    return {
+    return transactionOver({
       all: async (statement, params) => {
         const { compiled, statement: prepared } = this.#prepare(statement);
         return prepared.all(...bindParameters(compiled, params)) as never;
@@ -147,11 +155,17 @@ export class SqliteConnection {
         const { compiled, statement: prepared } = this.#prepare(statement);
         return Number(prepared.run(...bindParameters(compiled, params)).changes);
       },
+      send: (statement, params, then) => {
+        const { compiled, statement: prepared } = this.#prepare(statement);
+        const values = bindParameters(compiled, params);
+        if (then === undefined) prepared.run(...values);
+        else then(prepared.get(...values) as never);
+      },
       appended: (threadId, head) => {
         own.set(threadId, head);
       },
       serial: true,
-    };
+    });
   }
 
   #prepare<P, R>(statement: Statement<P, R>): Prepared {
@@ -162,6 +176,15 @@ export class SqliteConnection {
     if (this.#prepared.size >= MAX_PREPARED) this.#prepared.clear();
     this.#prepared.set(statement as Statement<never, unknown>, prepared);
     return prepared;
+  }
+
+  #control(sql: Control): void {
+    let statement = this.#controls.get(sql);
+    if (statement === undefined) {
+      statement = this.#db.prepare(sql);
+      this.#controls.set(sql, statement);
+    }
+    statement.run();
   }
 
   /** `PRAGMA synchronous` has no effect inside a transaction, so it is set before `BEGIN`. */

@@ -11,7 +11,15 @@ import {
   WORK,
 } from '@reindeer/testkit';
 import { afterEach, expect, test } from 'vitest';
-import { bindParameters, compileStatement, createDialect, type Script, type Statement, type Tx } from '../executor.ts';
+import {
+  bindParameters,
+  compileStatement,
+  createDialect,
+  type Script,
+  type Statement,
+  type Tx,
+  transactionOver,
+} from '../executor.ts';
 import { scripts } from '../scripts.ts';
 import { applyMigrations } from './migrate.ts';
 
@@ -37,7 +45,7 @@ function prepare<P extends object>(statement: Statement<P, unknown>, params: P) 
   plans.set(statement as Statement<never, unknown>, { sql: compiled.sql, plan });
   return { prepared: db.prepare(compiled.sql), values };
 }
-const tx: Tx = {
+const connection: Omit<Tx, 'memory'> = {
   all: async (statement, params) => {
     const { prepared, values } = prepare(statement, params);
     return prepared.all(...values) as never;
@@ -50,13 +58,18 @@ const tx: Tx = {
     const { prepared, values } = prepare(statement, params);
     return Number(prepared.run(...values).changes);
   },
+  send: (statement, params, then) => {
+    const { prepared, values } = prepare(statement, params);
+    if (then === undefined) prepared.run(...values);
+    else then(prepared.get(...values) as never);
+  },
   appended: () => {},
   serial: true,
 };
 const called = new Set<string>();
 function call<I, O>(script: Script<I, O>, input: I): Promise<O> {
   called.add(script.name);
-  return script.run(tx, input);
+  return script.run(transactionOver(connection), input);
 }
 
 const admission = (runId: string, part: Partial<Admission> = {}): Admission =>

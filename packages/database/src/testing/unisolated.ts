@@ -11,6 +11,7 @@ import {
   type SqlValue,
   type Statement,
   type Tx,
+  transactionOver,
 } from '../executor.ts';
 import { MemoryDatabase, openMemory } from '../memory/index.ts';
 import { type Driver, numbersAsNumbers } from '../postgres/driver.ts';
@@ -59,14 +60,17 @@ function withoutTransactions(name: DialectName, run: RunStatement, before: () =>
     const compiled = compileStatement(statement, dialect);
     return run(compiled.sql, bindParameters(compiled, params));
   };
-  const tx: Tx = {
+  const connection: Omit<Tx, 'memory'> = {
     all: async (statement, params) => (await send(statement, params)).rows as never,
     first: async (statement, params) => (await send(statement, params)).rows[0] as never,
     run: async (statement, params) => (await send(statement, params)).changes,
+    send: () => {
+      throw new Error('Batches look at every answer.');
+    },
     appended: () => {},
     serial: name === 'sqlite',
   };
-  return (script, input) => scripts[script].run(tx, input as never) as never;
+  return (script, input) => scripts[script].run(transactionOver(connection), input as never) as never;
 }
 
 function overStatements(name: DialectName, held: RunStatement, peer: RunStatement, close: () => Promise<void>) {

@@ -1,12 +1,12 @@
 import type { Fenced, Json, JsonObject, Thread, ThreadStatus, ThreadStore } from '@reindeer/protocol';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
-import { deleteBatches, isUnclaimed } from '../batches/scripts.ts';
-import { copyThreadContent, deleteThreadContent } from '../checkpoints/thread.ts';
-import { type Dialect, defineScript, defineStatement, type Tx } from '../executor.ts';
+import { deletionsOfBatches, isUnclaimed, lockBatches } from '../batches/scripts.ts';
+import { copyThreadContent, deletionsOfContent } from '../checkpoints/thread.ts';
+import { changes, type Dialect, defineScript, defineStatement, sendAll, type Tx } from '../executor.ts';
 import { deleteFeedback } from '../feedback/scripts.ts';
 import { fenceRun } from '../fence.ts';
 import { canonicalJson } from '../json.ts';
-import { findThreadKey } from '../keys.ts';
+import { lockThreadKey } from '../keys.ts';
 import type { Database } from '../schema.ts';
 import { typed } from '../sql.ts';
 import { insertThread, lockThread, ownerOfThread, pinnedOf } from './statements.ts';
@@ -106,6 +106,7 @@ const get = defineScript(
   'threads.get',
   'read',
   (tx, input: Input<'get'>): Promise<Thread | null> => find(tx, input.threadId, input.userId),
+  'alone',
 );
 
 const search = defineScript(
@@ -113,6 +114,7 @@ const search = defineScript(
   'read',
   async (tx, input: Input<'search'>): Promise<Thread[]> =>
     (await tx.all(searchThreads, { ...input, metadata: canonicalJson(input.metadata) })).map(toThread),
+  'alone',
 );
 
 const update = defineScript('threads.update', 'write', async (tx, input: Input<'update'>): Promise<Thread | null> => {
@@ -141,7 +143,7 @@ const update = defineScript('threads.update', 'write', async (tx, input: Input<'
 const deleteCaptures = defineStatement((db, p: { threadId: string }) =>
   db.deleteFrom('memory_captures').where('thread_id', '=', p.threadId),
 );
-const deleteRuns = [
+const deletionsOfRuns = [
   defineStatement((db, p: { threadId: string }) =>
     db
       .deleteFrom('run_leases')
@@ -155,12 +157,22 @@ const deleteRuns = [
   defineStatement((db, p: { threadId: string }) => db.deleteFrom('runs').where('thread_id', '=', p.threadId)),
   defineStatement((db, p: { threadId: string }) => db.deleteFrom('threads').where('thread_id', '=', p.threadId)),
 ];
-const deleteByKey = [
+const deletionsOfLog = [
   defineStatement((db, p: { key: number }) => db.deleteFrom('facts').where('thread_key', '=', p.key)),
   defineStatement((db, p: { key: number }) => db.deleteFrom('tool_calls').where('thread_key', '=', p.key)),
   defineStatement((db, p: { key: number }) => db.deleteFrom('run_keys').where('thread_key', '=', p.key)),
   defineStatement((db, p: { key: number }) => db.deleteFrom('thread_keys').where('thread_key', '=', p.key)),
 ];
+
+/** What a thread consists of, beginning with what is found through the rest. `key`: its short form; none is negative. */
+const deleteAll = changes<{ threadId: string; key: number }>(
+  ...deletionsOfBatches,
+  deleteCaptures,
+  deleteFeedback,
+  ...deletionsOfContent,
+  ...deletionsOfLog,
+  ...deletionsOfRuns,
+);
 
 /** The thread goes with everything of it, the reservation that allows it included. */
 const remove = defineScript(
@@ -168,16 +180,15 @@ const remove = defineScript(
   'durable',
   async (tx, input: Input<'delete'>): Promise<Fenced<object>> => {
     const { fence, threadId, userId, item } = input;
-    const held = (await fenceRun(tx, fence, threadId)) && (await tx.first(isDelete, fence)) !== undefined;
-    if (!held || (await ownerOfThread(tx, threadId)) !== userId) return { outcome: 'fenced' };
-    if (item !== undefined && !(await isUnclaimed(tx, item))) return { outcome: 'fenced' };
-    await deleteBatches(tx, threadId);
-    await tx.run(deleteCaptures, { threadId });
-    await tx.run(deleteFeedback, { threadId });
-    await deleteThreadContent(tx, threadId);
-    const key = await findThreadKey(tx, threadId);
-    if (key !== null) for (const statement of deleteByKey) await tx.run(statement, { key });
-    for (const statement of deleteRuns) await tx.run(statement, { threadId });
+    const [held, reservation, owner, unclaimed] = await Promise.all([
+      fenceRun(tx, fence, threadId),
+      tx.first(isDelete, fence),
+      ownerOfThread(tx, threadId),
+      item === undefined || isUnclaimed(tx, item),
+    ]);
+    if (!held || reservation === undefined || owner !== userId || !unclaimed) return { outcome: 'fenced' };
+    const [, key] = await Promise.all([lockBatches(tx, threadId), lockThreadKey(tx, threadId)]);
+    sendAll(tx, deleteAll, { threadId, key: key ?? -1 });
     return { outcome: 'ok' };
   },
 );

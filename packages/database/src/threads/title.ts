@@ -15,7 +15,7 @@ export function titleIn(input: Pick<CheckpointPut, 'ns' | 'channels'>): string |
 }
 
 /** Lists show a thread's title without loading its state: the row follows the channel in the transaction that writes it. */
-export async function mirrorTitle(tx: Tx, input: CheckpointPut): Promise<void> {
+export function mirrorTitle(tx: Tx, input: CheckpointPut): void {
   const title = titleIn(input);
-  if (title !== undefined) await tx.run(setTitle, { threadId: input.threadId, title });
+  if (title !== undefined) tx.send(setTitle, { threadId: input.threadId, title });
 }

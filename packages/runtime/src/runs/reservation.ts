@@ -9,6 +9,8 @@ export interface Reservation {
   readonly fence: Fence;
   readonly runId: string;
   readonly signal: AbortSignal;
+  /** What the body did has taken the reservation along: there is nothing to give back. */
+  gone(): void;
 }
 
 export type ReservationResult<T> =
@@ -89,8 +91,17 @@ export class Reservations {
       onCancel: () => undefined,
       onLost: () => lost.abort(takenOver()),
     });
+    let gone = false;
+    const reservation: Reservation = {
+      fence,
+      runId: fence.runId,
+      signal: lost.signal,
+      gone: () => {
+        gone = true;
+      },
+    };
     try {
-      const value = await body({ fence, runId: fence.runId, signal: lost.signal });
+      const value = await body(reservation);
       lost.signal.throwIfAborted();
       return { outcome: 'done', value };
     } catch (error) {
@@ -98,7 +109,7 @@ export class Reservations {
       throw error;
     } finally {
       this.#keeper.drop(fence);
-      if (!lost.signal.aborted) {
+      if (!lost.signal.aborted && !gone) {
         const released = await this.#parts.stores.runs.release(fence).catch((error: unknown) => {
           logger.warn('a reservation was not released; its lease runs out', { threadId, error: String(error) });
           return null;

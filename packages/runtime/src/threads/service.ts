@@ -76,11 +76,14 @@ export class LocalThreadService implements ThreadService {
     const { threadId, userId, item } = input;
     const result = await this.#reservations.reserve(
       { threadId, userId, kind: 'delete', assistantId: this.#anyAssistant() },
-      async ({ fence }) => {
+      async ({ fence, gone }) => {
         // First what is outside the store, while nobody else can have the thread: once its row is gone, the id may be taken anew,
         // and what is deleted then would be the newcomer's. Cut short in between, the thread is still there and is deleted again.
         await hooks.onThreadDeleting?.({ threadId, userId });
-        return await stores.threads.delete({ fence, threadId, userId, ...(item === undefined ? {} : { item }) });
+        const input = { fence, threadId, userId, ...(item === undefined ? {} : { item }) };
+        const deleted = await stores.threads.delete(input);
+        if (deleted.outcome === 'ok') gone();
+        return deleted;
       },
     );
     if (result.outcome !== 'done') return result.outcome;
