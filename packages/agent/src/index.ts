@@ -49,6 +49,8 @@ export type { ModelEntry, ModelFactory, ModelInfo, ModelOptions } from './models
 export {
   type ChosenModel,
   createModelRegistry,
+  isModelProvider,
+  MODEL_PROVIDERS,
   type ModelChoice,
   type ModelRegistry,
   type RegistryOptions,

@@ -95,7 +95,7 @@ export async function createGeneration(
     },
   });
   const views = models.list().map(viewOf);
-  for (const warning of settings.tools.warnings) logger.warn(warning);
+  for (const warning of settings.warnings) logger.warn(warning);
   const subagents = parts.subagents.under(settings.subagents);
   const { guardrail, authorization, detectors } = await ownPolicies(settings);
   const base = settings.agent.safeguards;

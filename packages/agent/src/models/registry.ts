@@ -113,6 +113,16 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   ClaudeChatModel: ANTHROPIC,
 };
 
+/** What `use` of a model may be, class names of files that are carried over among it. */
+export const MODEL_PROVIDERS: readonly string[] = Object.keys(ADAPTERS);
+
+/** The name of an adapter in `use`, which may be a class path that ends with it. */
+const adapterNameIn = (use: string, adapters: Readonly<Record<string, unknown>>): string | undefined =>
+  [use, use.split(/[:./]/).findLast((part) => part !== '') ?? ''].find((name) => Object.hasOwn(adapters, name));
+
+/** Is there an adapter of ours for this `use`? */
+export const isModelProvider = (use: string): boolean => adapterNameIn(use, ADAPTERS) !== undefined;
+
 /** The efforts that providers know. What a client sends goes into a request of the operator's: nothing else passes. */
 const EFFORTS: ReadonlySet<string> = new Set(['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max']);
 
@@ -226,12 +236,8 @@ async function create(
 }
 
 function adapterOf(adapters: Readonly<Record<string, Adapter>>, entry: ModelEntry): Adapter {
-  const last = entry.use.split(/[:./]/).findLast((part) => part !== '') ?? '';
-  const adapter = Object.hasOwn(adapters, entry.use)
-    ? adapters[entry.use]
-    : Object.hasOwn(adapters, last)
-      ? adapters[last]
-      : undefined;
+  const name = adapterNameIn(entry.use, adapters);
+  const adapter = name === undefined ? undefined : adapters[name];
   if (adapter !== undefined && entry.model !== '') return adapter;
   throw new ReindeerError(
     'configuration',

@@ -17,7 +17,7 @@ export async function configuration(host: Host, command: Extract<Command, { name
 async function check(host: Host, config: string | undefined): Promise<number> {
   const loaded = await loadConfig({ path: config, cwd: host.cwd, environment: host.environment });
   const settings = resolveSettings(loaded, {});
-  for (const warning of [...loaded.warnings, ...settings.tools.warnings]) host.say(`warning: ${warning}\n`);
+  for (const warning of [...loaded.warnings, ...settings.warnings]) host.say(`warning: ${warning}\n`);
   const models = settings.models.map((model) => model.name).join(', ');
   await host.print(
     `${loaded.file ?? 'No file, so everything is default'}: no faults. Models: ${models}. Sandbox: ${settings.sandbox.provider}. Database: ${settings.postgres === null ? 'SQLite' : 'Postgres'}.\n`,

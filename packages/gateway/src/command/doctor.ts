@@ -50,7 +50,8 @@ async function examine(host: Host, command: Extract<Command, { name: 'doctor' }>
     settings = resolveSettings(loaded, command);
     variables = loaded.variables;
     findings.push({ name: 'configuration', state: 'ok', text: loaded.file ?? 'no config.yaml: defaults' });
-    for (const text of loaded.warnings) findings.push({ name: 'configuration', state: 'warn', text });
+    for (const text of [...loaded.warnings, ...settings.warnings])
+      findings.push({ name: 'configuration', state: 'warn', text });
   } catch (error) {
     findings.push({
       name: 'configuration',

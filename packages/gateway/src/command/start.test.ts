@@ -15,7 +15,7 @@ afterEach(() => {
 });
 
 function setUp() {
-  const loaded = { file: null, config: {}, variables: {}, root: '/nowhere', warnings: [] };
+  const loaded = { file: null, config: {}, variables: {}, root: '/nowhere', placeOf: () => null, warnings: [] };
   const settings = resolveSettings(loaded, {});
   const process = new EventEmitter();
   const said: string[] = [];

@@ -1,6 +1,5 @@
-import { ReindeerError } from '@reindeer/protocol';
 import { type BatchSettings, DEFAULT_BATCH_SETTINGS } from '@reindeer/runtime';
-import { milliseconds } from './readers.ts';
+import { milliseconds, wrongValue } from './readers.ts';
 import type { ConfigFile } from './schema.ts';
 
 type Section = NonNullable<ConfigFile['subagent_batches']>;
@@ -35,8 +34,8 @@ export function batchesOf(section: Section = {}): BatchSettings {
 
 function notAbove(name: string, value: number, limitName: string, limit: number): void {
   if (value <= limit) return;
-  throw new ReindeerError(
-    'configuration',
+  throw wrongValue(
+    ['subagent_batches', name],
     `subagent_batches.${name} (${value}) is larger than ${limitName} (${limit}). Change one of them.`,
   );
 }

@@ -261,6 +261,66 @@ describe('mistakes', () => {
     ]);
   });
 
+  test.each([
+    ['sandbox:\n  use: contaner\n', 'line 2: sandbox.use: there is no sandbox provider "contaner"', 'container'],
+    ['sandbox:\n  network: hst\n', 'line 2: sandbox.network must be one of: none, host, bridge', 'host'],
+    ['sandbox:\n  ownership:\n    type: rdis\n', 'line 3: sandbox.ownership.type: there is no', 'redis'],
+    ['memory:\n  enabled: true\n  manager_class: nop\n', 'line 3: memory.manager_class: there is no memory', 'noop'],
+    ['models:\n  - name: a\n    use: antropic\n', 'line 3: models.0.use: there is no model provider', 'anthropic'],
+    ['tools:\n  - name: ls\n  - name: web_search\n    use: tavly\n', 'line 4: tools: web_search cannot use', 'tavily'],
+    [
+      'safety_finish_reason:\n  detectors:\n    - gemni\n',
+      'line 3: safety_finish_reason.detectors.0 must be',
+      'gemini',
+    ],
+    [
+      'guardrails:\n  enabled: true\n  provider:\n    use: alowlist\n',
+      'line 4: guardrails.provider.use: there is no guardrail provider',
+      'allowlist',
+    ],
+    [
+      'authorization:\n  enabled: true\n  provider:\n    use: rbac\n    config: {roles: {user: {}}}\n  users:\n    ann: usr\n',
+      'line 7: authorization.users.ann: there is no role "usr"',
+      'user',
+    ],
+    [
+      'database:\n  backend: postgres\n  postgres_url: postgres://127.0.0.1/x\nstream_bridge:\n  type: reddis\n',
+      'line 5: stream_bridge.type: "reddis" is none of',
+      'redis',
+    ],
+  ])('a name that is none of a list is told with file, line and the nearest one: %j', async (text, what, near) => {
+    await write(text);
+    const { message } = (await settings().catch((thrown: unknown) => thrown)) as Error;
+    expect(message).toContain(`${join(folder, 'config.yaml')}, ${what}`);
+    expect(message).toContain(`Did you mean "${near}"?`);
+    expect(message.endsWith('?.')).toBe(false);
+  });
+
+  test('a model that other sections name and there is not is told with key, line and the nearest one', async () => {
+    await write(
+      [
+        'models: [{name: large}, {name: small}]',
+        'title: {model_name: smal}',
+        'memory: {backend_config: {model: large}}',
+        'subagents:',
+        '  agents:',
+        '    bash: {model: inherit}',
+        '    general-purpose: {model: lrge}',
+        'tools: [{name: grpe}]',
+      ].join('\n'),
+    );
+    const told = (await settings()).warnings;
+    expect(told).toEqual([
+      expect.stringMatching(
+        /config\.yaml, line 2: title\.model_name: there is no model "smal"\. Did you mean "small"\?/,
+      ),
+      expect.stringMatching(
+        /line 7: subagents\.agents\.general-purpose\.model: .*Did you mean "large"\? .*large, is used/,
+      ),
+      expect.stringMatching(/line 8: tools: there is no tool "grpe".* Did you mean "grep"\?/),
+    ]);
+  });
+
   test('what is not YAML is named with its line', async () => {
     await write('log_level: info\nmodels: [a\nb: c\n');
     await expect(load()).rejects.toMatchObject({

@@ -224,7 +224,8 @@ test(
         ['claude', 'anthropic'],
         ['vllm', 'vllm'],
       ]);
-      expect(settings.tools).toMatchObject({ sandbox: ['ls', 'read_file', 'write_file', 'bash'], warnings: [] });
+      expect(settings.tools).toMatchObject({ sandbox: ['ls', 'read_file', 'write_file', 'bash'] });
+      expect(settings.warnings).toEqual([]);
       expect(settings.tools.web.map(({ tool, provider }) => [tool, provider])).toEqual([
         ['web_search', 'duckduckgo'],
         ['web_fetch', 'jina'],

@@ -1,5 +1,6 @@
 import { ReindeerError } from '@reindeer/protocol';
 import type { LoadedConfig } from './load.ts';
+import { wrongValue } from './readers.ts';
 
 /**
  * Refuses what several instances cannot be safe with, before anything is opened (PD-08). What only the database can tell (another
@@ -24,13 +25,13 @@ export function checkInstances({ config, variables }: LoadedConfig): void {
   // Schedulers of several instances stand on the same leases, and whoever asks for them means to start more than one (PD-09). Facts are
   // always durable, so `run_events` need not be asked for.
   if (!shared && config.scheduler?.multi_instance === true)
-    throw new ReindeerError(
-      'configuration',
+    throw wrongValue(
+      ['scheduler', 'multi_instance'],
       'scheduler.multi_instance: true needs a database that several instances share, also while only one runs. Set database.backend: postgres (see docs/instances.md). Remove the key if one instance is enough.',
     );
   if (shared && config.run_ownership?.heartbeat_enabled === false)
-    throw new ReindeerError(
-      'configuration',
+    throw wrongValue(
+      ['run_ownership', 'heartbeat_enabled'],
       'run_ownership.heartbeat_enabled: false is not possible with database.backend: postgres: without leases one instance would take the ' +
         'runs of another. Remove the key; leases are always on.',
     );

@@ -23,6 +23,8 @@ export interface LoadedConfig {
   readonly variables: Variables;
   /** Absolute path of the project folder: where `config.yaml`, `.env` and the data folder are by default. */
   readonly root: string;
+  /** Where a value stands, for messages: `/x/config.yaml, line 3`; null = there is no file. */
+  readonly placeOf: (path: readonly PropertyKey[]) => string | null;
   /** For the operator: unknown keys, sections without effect. */
   readonly warnings: readonly string[];
 }
@@ -56,12 +58,13 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
         'configuration',
         `The configuration file ${file} does not exist. Correct ${options.path === undefined ? 'the variable REINDEER_CONFIG_PATH' : (options.pathName ?? '--config')}, or leave it out: everything has a default.`,
       );
-    return { file: null, config: {}, variables, root, warnings: [] };
+    return { file: null, config: {}, variables, root, placeOf: () => null, warnings: [] };
   }
   const warnings: string[] = [];
   const yaml = readYaml(text, file);
   const config = checkConfig(yaml, file, variables, warnings);
-  return { file, config, variables, root, warnings };
+  const placeOf = (path: readonly PropertyKey[]) => `${file}, line ${yaml.lineOf(path)}`;
+  return { file, config, variables, root, placeOf, warnings };
 }
 
 async function readOptional(file: string): Promise<string | null> {
@@ -104,7 +107,7 @@ function checkConfig(yaml: ParsedYaml, file: string, variables: Variables, warni
   if (result.success) return result.data;
   const problems = result.error.issues
     .slice(0, 10)
-    .map((issue) => `${at(issue.path)}: ${issue.path.join('.')} ${problemOf(issue)}.`);
+    .map((issue) => `${at(issue.path)}: ${issue.path.join('.')} ${problemOf(issue)}`);
   throw new ReindeerError('configuration', problems.join('\n'));
 }
 
@@ -124,14 +127,14 @@ export function examineConfig(text: string, file: string): { readonly warnings: 
   const faults = (result.error?.issues ?? [])
     .filter(({ path }) => !String(valueAt(path)).startsWith('$'))
     .slice(0, 50)
-    .map((issue) => `${file}, line ${yaml.lineOf(issue.path)}: ${issue.path.join('.')} ${problemOf(issue)}.`);
+    .map((issue) => `${file}, line ${yaml.lineOf(issue.path)}: ${issue.path.join('.')} ${problemOf(issue)}`);
   return { warnings, faults };
 }
 
 const problemOf = (issue: z.core.$ZodIssue) =>
   issue.code === 'invalid_type' && issue.message.startsWith('Invalid input')
-    ? `must be ${'expected' in issue ? issue.expected : 'of another type'}`
-    : issue.message.replace(/\.$/, '');
+    ? `must be ${'expected' in issue ? issue.expected : 'of another type'}.`
+    : issue.message.replace(/[^.?]$/, '$&.');
 
 /** Another version is never a reason to refuse: unknown keys are told one by one (CFG-3). A file without one is of any. */
 function warnAboutVersion(version: unknown, at: string, warnings: string[]): void {

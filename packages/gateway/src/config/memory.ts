@@ -36,7 +36,7 @@ export function memoryOf(section: Section = {}): MemoryConfiguration {
     ? ('own' as const)
     : MANAGERS.find((name) => word === name || word === `${name}manager` || word === `${name}memorymanager`);
   if (manager === undefined)
-    throw unknownName('memory.manager_class', 'memory', asked, MANAGERS, `one of: ${MANAGERS.join(', ')}`);
+    throw unknownName(['memory', 'manager_class'], 'memory', asked, MANAGERS, `one of: ${MANAGERS.join(', ')}`);
   const given = Object.fromEntries(
     Object.entries({ ...section, ...dropped(section.backend_config ?? {}) }).filter(([, value]) => value != null),
   ) as Given;

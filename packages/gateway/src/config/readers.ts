@@ -10,12 +10,31 @@ export const milliseconds = <T>(seconds: number | null | undefined, otherwise: T
 export const defined = <K extends string, V>(key: K, value: V | null | undefined): { readonly [P in K]?: V } =>
   value == null ? {} : ({ [key]: value } as { readonly [P in K]: V });
 
+/** Names a value in the file: keys, and places in lists. */
+export type KeyPath = readonly (string | number)[];
+
+/** `configuration`: a value that cannot be, of which `located` can say where it stands. */
+export const wrongValue = (path: KeyPath, message: string) =>
+  new ReindeerError('configuration', message, { detail: { path } });
+
 /** `configuration`: a name that is none of those that are here. */
-export const unknownName = (key: string, what: string, name: string, known: readonly string[], use: string) =>
-  new ReindeerError(
-    'configuration',
-    `${key}: there is no ${what} "${name}" in this version.${didYouMean(name, known)} Use ${use}.`,
+export const unknownName = (path: KeyPath, what: string, name: string, known: readonly string[], use: string) =>
+  wrongValue(
+    path,
+    `${path.join('.')}: there is no ${what} "${name.slice(0, 200)}" in this version.${didYouMean(name, known)} Use ${use}.`,
   );
+
+/** What `read` answers; a value that it refuses is told with its file and line. */
+export function located<T>(placeOf: (path: readonly PropertyKey[]) => string | null, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    const path = ReindeerError.is(error) ? error.detail?.path : undefined;
+    const place = Array.isArray(path) ? placeOf(path as KeyPath) : null;
+    if (place === null) throw error;
+    throw new ReindeerError('configuration', `${place}: ${(error as ReindeerError).message}`, { cause: error });
+  }
+}
 
 /** A module of the operator's own, and what it gets. */
 export interface OwnModule {
@@ -39,6 +58,7 @@ export function ownModuleOf(section: ProviderSection<Readonly<Record<string, unk
 /**
  * Is one of ours asked for? Not when the section is off, or names a module of the operator's own.
  *
+ * @param key the section's
  * @param ours short name, then the last words of class paths in files that are carried over
  * @param set what to set when the provider is missing
  * @throws ReindeerError `configuration` for a provider that is missing or unknown
@@ -51,12 +71,12 @@ export function isOurs(
   const { enabled, provider } = section;
   if (enabled !== true) return false;
   if (provider == null)
-    throw new ReindeerError(
-      'configuration',
+    throw wrongValue(
+      [key, 'enabled'],
       `${key}.enabled is true, but ${key}.provider is missing. Set ${ours.set}, or enabled to false.`,
     );
   const { use } = provider;
   if (isOwnModule(use)) return false;
   if (ours.names.includes(use) || ours.names.includes(use.split(/[:./]/).at(-1) ?? '')) return true;
-  throw unknownName(`${key}.provider.use`, ours.what, use, ours.names, ours.names[0]);
+  throw unknownName([key, 'provider', 'use'], ours.what, use, ours.names, ours.names[0]);
 }

@@ -19,7 +19,7 @@ afterEach(async () => {
 const write = (text: string, name = 'config.yaml') => writeFile(join(folder, name), text);
 
 const MODELS = (...names: string[]) =>
-  `models:\n${names.map((name) => `  - name: ${name}\n    use: fake\n    model: m-${name}\n    api_key: key-of-${name}\n`).join('')}`;
+  `models:\n${names.map((name) => `  - name: ${name}\n    use: openai\n    model: m-${name}\n    api_key: key-of-${name}\n`).join('')}`;
 
 /** A process that has begun with what the folder says. */
 async function begin() {
@@ -91,7 +91,7 @@ describe('a file that changes while the process runs', () => {
   });
 
   test('a variable of .env is part of it', verifies('CFG-4a'), async () => {
-    await write('models:\n  - name: a\n    use: fake\n    model: $WHICH\n');
+    await write('models:\n  - name: a\n    use: openai\n    model: $WHICH\n');
     await write('WHICH=one\n', '.env');
     const { look } = await begin();
     expect((await look()).models[0]?.model).toBe('one');

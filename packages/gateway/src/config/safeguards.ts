@@ -10,11 +10,10 @@ import {
   rbacProvider,
   type SafeguardSettings,
 } from '@reindeer/agent';
-import { ReindeerError } from '@reindeer/protocol';
 import { safeUserId } from '@reindeer/sandbox';
 import { didYouMean } from '../nearest.ts';
 import { isOwnModule } from './class-path.ts';
-import { isOurs, milliseconds, type OwnModule, ownModuleOf } from './readers.ts';
+import { isOurs, milliseconds, type OwnModule, ownModuleOf, wrongValue } from './readers.ts';
 import type { ConfigFile } from './schema.ts';
 
 /** What the file says of the agent's safe-guards, with defaults; models are named and not made yet. */
@@ -158,15 +157,15 @@ function authorizationOf(section: ConfigFile['authorization']): AuthorizationSet
   if (!isOurs('authorization', section, RBAC)) return { provider: null, failClosed, defaultRole, users };
   const roles = section?.provider?.config?.roles ?? {};
   const known = Object.keys(roles);
-  const named: readonly (readonly [string, string])[] = [
-    ['default_role', defaultRole],
-    ...Object.entries(section?.users ?? {}).map(([user, role]) => [`users.${user}`, role] as const),
+  const named: readonly (readonly [readonly string[], string])[] = [
+    [['default_role'], defaultRole],
+    ...Object.entries(section?.users ?? {}).map(([user, role]) => [['users', user], role] as const),
   ];
   for (const [key, role] of named)
     if (!known.includes(role))
-      throw new ReindeerError(
-        'configuration',
-        `authorization.${key}: there is no role "${role}" in authorization.provider.config.roles.${didYouMean(role, known)} Roles: ${known.join(', ') || 'none'}.`,
+      throw wrongValue(
+        ['authorization', ...key],
+        `authorization.${key.join('.')}: there is no role "${role}" in authorization.provider.config.roles.${didYouMean(role, known)} Roles: ${known.join(', ') || 'none'}.`,
       );
   return { provider: rbacProvider(mapped(roles)), failClosed, defaultRole, users };
 }

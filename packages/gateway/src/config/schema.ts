@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { didYouMean } from '../nearest.ts';
 import { isOwnModule } from './class-path.ts';
 
 /**
@@ -19,8 +20,11 @@ const seconds = (low: number, high: number) =>
     .max(high, `must be from ${low} to ${high} seconds`);
 const text = z.string({ error: 'must be text' });
 const yes = z.boolean({ error: 'must be true or false' });
+/** What is wrong with a word that is none of a list, and which one was surely meant. */
+const noneOf = (word: unknown, names: readonly string[], allowed: string) =>
+  `must be one of: ${allowed}${typeof word === 'string' ? `.${didYouMean(word, names)}` : ''}`;
 const oneOf = <const T extends readonly [string, ...string[]]>(names: T) =>
-  z.enum(names, { error: `must be one of: ${names.join(', ')}` });
+  z.enum(names, { error: ({ input }) => noneOf(input, names, names.join(', ')) });
 const section = <S extends z.ZodRawShape>(shape: S) =>
   z.looseObject(shape, { error: 'must be a section with keys of its own' });
 
@@ -162,10 +166,9 @@ const safeguardSections = {
     enabled: yes.optional(),
     detectors: z
       .array(
-        text.refine(
-          (name) => DETECTORS.includes(name) || isOwnModule(name),
-          `must be one of: ${DETECTORS.join(', ')}, or ./module.mjs:export of your own`,
-        ),
+        text.refine((name) => DETECTORS.includes(name) || isOwnModule(name), {
+          error: ({ input }) => noneOf(input, DETECTORS, `${DETECTORS.join(', ')}, or ./module.mjs:export of your own`),
+        }),
       )
       .min(1, 'must name at least one')
       .nullish(),

@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import type { SubagentSettings } from '@reindeer/agent';
 import { ReindeerError } from '@reindeer/protocol';
 import type { BatchSettings, ScheduleSettings } from '@reindeer/runtime';
-import { type OwnershipSettings, resolveOwnership } from '@reindeer/sandbox';
+import { OWNERSHIP_TYPES, type OwnershipSettings, resolveOwnership } from '@reindeer/sandbox';
 import { isLoopbackName } from '../http/guards.ts';
 import { didYouMean } from '../nearest.ts';
 import { batchesOf } from './batches.ts';
@@ -11,8 +11,8 @@ import { isOwnModule } from './class-path.ts';
 import { checkInstances } from './instances.ts';
 import type { LoadedConfig } from './load.ts';
 import { type MemoryConfiguration, memoryOf } from './memory.ts';
-import { modelsOf } from './models.ts';
-import { milliseconds, unknownName } from './readers.ts';
+import { modelsNamedIn, modelsOf } from './models.ts';
+import { type KeyPath, located, milliseconds, unknownName, wrongValue } from './readers.ts';
 import { type AgentSettings, agentSettingsOf } from './safeguards.ts';
 import { schedulesOf } from './schedules.ts';
 import type { ConfigFile, ModelEntry } from './schema.ts';
@@ -23,6 +23,8 @@ import { type ToolSettings, toolsOf } from './tools.ts';
 export interface Settings {
   /** Absolute path of the data folder. */
   readonly home: string;
+  /** For the operator: names in the file that there are not, and what takes their place. */
+  readonly warnings: readonly string[];
   /** Absolute path of the folder of the database. */
   readonly databaseFolder: string;
   /** The database that several instances share; null = SQLite in the folder. */
@@ -143,8 +145,8 @@ function postgresOf({ config, variables }: LoadedConfig): Settings['postgres'] {
   } = config.database ?? {};
   if (backend === 'sqlite') return null;
   if (url == null || url === '')
-    throw new ReindeerError(
-      'configuration',
+    throw wrongValue(
+      ['database', 'backend'],
       'database.backend is postgres, but database.postgres_url is missing. Set it to postgres://user:password@host:5432/database, ' +
         'or to $DATABASE_URL with that variable in the environment.',
     );
@@ -159,15 +161,15 @@ function bridgeOf({ stream_bridge: bridge }: ConfigFile, variables: LoadedConfig
   const asked = bridge?.type ?? (fromEnvironment === undefined ? 'memory' : 'redis');
   const type = BRIDGES.find((known) => known === asked);
   if (type === undefined)
-    throw new ReindeerError(
-      'configuration',
-      `stream_bridge.type: "${asked}" is none of: ${BRIDGES.join(', ')}.${didYouMean(asked, BRIDGES)}`,
+    throw wrongValue(
+      ['stream_bridge', 'type'],
+      `stream_bridge.type: "${asked.slice(0, 200)}" is none of: ${BRIDGES.join(', ')}.${didYouMean(asked, BRIDGES)}`,
     );
   if (type === 'memory') return null;
   const url = bridge?.redis_url || fromEnvironment || variables.REDIS_URL?.trim();
   if (url === undefined || url === '')
-    throw new ReindeerError(
-      'configuration',
+    throw wrongValue(
+      ['stream_bridge', 'type'],
       'stream_bridge.type is redis, but stream_bridge.redis_url is missing. Set it to redis://host:6379/0, or remove stream_bridge: ' +
         'instances then tell each other through Postgres.',
     );
@@ -177,27 +179,45 @@ function bridgeOf({ stream_bridge: bridge }: ConfigFile, variables: LoadedConfig
 /**
  * Puts the settings together. The command line wins over the environment, which wins over the file.
  *
- * @throws ReindeerError `configuration`, among others when the address would be open to others without a token (D12)
+ * @throws ReindeerError `configuration` with file, line and key of a value that cannot be; among others when the address would be open to
+ * others without a token (D12)
  */
-export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings): Settings {
+export const resolveSettings = (loaded: LoadedConfig, line: CommandLineSettings): Settings =>
+  located(loaded.placeOf, () => settingsOf(loaded, line));
+
+function settingsOf(loaded: LoadedConfig, line: CommandLineSettings): Settings {
   const { config, variables, root } = loaded;
   const home = resolve(root, variables.REINDEER_HOME ?? '.reindeer');
   checkInstances(loaded);
   const server = serverOf(loaded, line);
   const provider = providerOf(config.sandbox?.use);
   if (provider !== 'container' && config.sandbox?.provisioner_url != null)
-    throw new ReindeerError(
-      'configuration',
+    throw wrongValue(
+      ['sandbox', 'provisioner_url'],
       `sandbox.provisioner_url needs sandbox.use: container; with ${provider} it would have no effect. Set it, or remove the address.`,
     );
   checkNetwork(provider, config.sandbox?.network);
+  const warnings: string[] = [];
+  const told = (path: KeyPath, text: string) => {
+    const place = loaded.placeOf(path);
+    warnings.push(place === null ? text : `${place}: ${text}`);
+  };
+  const models = modelsOf(config, variables);
+  const modelNames = models.map(({ name }) => name);
+  for (const { path, name } of modelsNamedIn(config))
+    if (!modelNames.includes(name))
+      told(
+        path,
+        `${path.join('.')}: there is no model "${name.slice(0, 200)}".${didYouMean(name, modelNames)} The first one, ${modelNames[0]}, is used. Configured: ${modelNames.slice(0, 20).join(', ')}.`,
+      );
   return {
+    warnings,
     home,
     databaseFolder:
       config.database?.sqlite_dir == null ? resolve(home, 'data') : resolve(root, config.database.sqlite_dir),
     postgres: postgresOf(loaded),
     logLevel: LEVELS[config.log_level ?? 'info'],
-    models: modelsOf(config, variables),
+    models,
     sandbox: { ...config.sandbox, provider },
     sandboxOwnership: ownershipOf(loaded, provider),
     title: config.title ?? {},
@@ -205,7 +225,7 @@ export function resolveSettings(loaded: LoadedConfig, line: CommandLineSettings)
     batches: batchesOf(config.subagent_batches ?? undefined),
     schedules: schedulesOf(config.scheduler ?? undefined),
     agent: agentSettingsOf(config),
-    tools: toolsOf(config),
+    tools: toolsOf(config, told),
     memory: memoryOf(config.memory),
     toolSearch: config.tool_search?.enabled ?? false,
     skills: {
@@ -252,7 +272,7 @@ function providerOf(use: string | undefined): SandboxProviderName {
   const found = SANDBOX_PROVIDERS.find((name) => name === use) ?? PROVIDER_CLASSES[use.split(':')[1] ?? ''];
   if (found === undefined)
     throw unknownName(
-      'sandbox.use',
+      ['sandbox', 'use'],
       'sandbox provider',
       use,
       SANDBOX_PROVIDERS,
@@ -265,13 +285,13 @@ function providerOf(use: string | undefined): SandboxProviderName {
 function checkNetwork(provider: SandboxProviderName, network: 'none' | 'host' | 'bridge' = 'none'): void {
   if (provider === 'own') return;
   if (provider === 'container' && network === 'host')
-    throw new ReindeerError(
-      'configuration',
+    throw wrongValue(
+      ['sandbox', 'network'],
       'sandbox.network: host is not possible with sandbox.use: container. Use none, or bridge for the internet without this machine.',
     );
   if (provider !== 'container' && network === 'bridge')
-    throw new ReindeerError(
-      'configuration',
+    throw wrongValue(
+      ['sandbox', 'network'],
       `sandbox.network: bridge is only possible with sandbox.use: container. With ${provider} use none or host.`,
     );
 }
@@ -281,6 +301,14 @@ function ownershipOf({ config, variables }: LoadedConfig, provider: SandboxProvi
   const given = config.sandbox?.ownership ?? undefined;
   // The operator's own answers for itself.
   const own = given?.type !== undefined && isOwnModule(given.type);
+  if (given?.type !== undefined && !own && !OWNERSHIP_TYPES.some((type) => type === given.type))
+    throw unknownName(
+      ['sandbox', 'ownership', 'type'],
+      'ownership store',
+      given.type,
+      OWNERSHIP_TYPES,
+      `one of: ${OWNERSHIP_TYPES.join(', ')}`,
+    );
   const ownership = resolveOwnership({
     ownership: own ? { ...given, type: 'memory' } : given,
     streamBridge:
@@ -291,8 +319,8 @@ function ownershipOf({ config, variables }: LoadedConfig, provider: SandboxProvi
     environment: variables,
   });
   if (provider === 'container' && sharedDatabase && ownership.type === 'memory' && !own)
-    throw new ReindeerError(
-      'configuration',
+    throw wrongValue(
+      ['sandbox', 'ownership', 'type'],
       'sandbox.ownership.type is memory, but instances share the database: each would take the containers of the others for orphans and ' +
         'stop them. Remove the key (ownership is then kept in the database), or set it to postgres or redis.',
     );

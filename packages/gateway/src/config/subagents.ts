@@ -5,14 +5,12 @@ import {
   type SubagentSettings,
   type TokenBudget,
 } from '@reindeer/agent';
+import { INHERIT } from './models.ts';
 import { defined, milliseconds } from './readers.ts';
 import type { ConfigFile } from './schema.ts';
 
 type Section = NonNullable<ConfigFile['subagents']>;
 type Keys = NonNullable<Section['agents']>[string];
-
-/** The word for "the model of the run that delegates". */
-const INHERIT = 'inherit';
 
 /** The settings of sub-agents; what the file leaves out has its default. */
 export function subagentsOf(section: Section = {}): SubagentSettings {

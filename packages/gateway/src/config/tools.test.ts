@@ -20,14 +20,18 @@ test(
   'with it those that it lists, by short names or by the class paths of a file carried over',
   verifies('TOOL-1a'),
   () => {
-    const found = toolsOf({
-      tools: [
-        { name: 'web_search', group: 'web', use: 'deerflow.community.tavily.tools:web_search_tool', max_results: 7 },
-        { name: 'web_fetch', group: 'web', use: 'deerflow.community.jina_ai.tools:web_fetch_tool' },
-        { name: 'ls', group: 'file:read', use: 'deerflow.sandbox.tools:ls_tool' },
-        { name: 'grpe', group: 'file:read' },
-      ],
-    });
+    const told: unknown[] = [];
+    const found = toolsOf(
+      {
+        tools: [
+          { name: 'web_search', group: 'web', use: 'deerflow.community.tavily.tools:web_search_tool', max_results: 7 },
+          { name: 'web_fetch', group: 'web', use: 'deerflow.community.jina_ai.tools:web_fetch_tool' },
+          { name: 'ls', group: 'file:read', use: 'deerflow.sandbox.tools:ls_tool' },
+          { name: 'grpe', group: 'file:read' },
+        ],
+      },
+      (path, text) => told.push([path, text]),
+    );
     expect(found.sandbox).toEqual(['ls']);
     expect(found.web).toEqual([
       { tool: 'web_search', provider: 'tavily', options: { max_results: 7 } },
@@ -39,7 +43,7 @@ test(
       ls: 'file:read',
       grpe: 'file:read',
     });
-    expect(found.warnings).toEqual([expect.stringContaining('Did you mean "grep"?')]);
+    expect(told).toEqual([[['tools', 3, 'name'], expect.stringContaining('Did you mean "grep"?')]]);
   },
 );
 

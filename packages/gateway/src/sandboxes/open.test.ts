@@ -27,7 +27,10 @@ function scene(sandbox: object) {
   const seen: Input[] = [];
   const life = new Lifecycle({ clock, logger: NO_LOG });
   const config = { sandbox: { use: 'container', ...sandbox } };
-  const settings = resolveSettings({ file: null, config, variables: {}, root: '/nowhere', warnings: [] }, {});
+  const settings = resolveSettings(
+    { file: null, config, variables: {}, root: '/nowhere', placeOf: () => null, warnings: [] },
+    {},
+  );
   const containers: typeof createContainerProvider = async (input) => {
     seen.push(input);
     return createLifecycleProvider({
