@@ -5,6 +5,7 @@ import { ReindeerError, type Surroundings } from '@reindeer/protocol';
 import { isGenuineUser, isHuman } from '../loop/messages.ts';
 import { defineMiddleware, type HookRuntime, type Middleware, type State } from '../loop/middleware.ts';
 import { type AttemptScope, scopeOf } from '../loop/scope.ts';
+import { reportAside } from '../middleware/llm-event.ts';
 import { readFailure } from '../middleware/llm-failure.ts';
 import {
   COMPACTION,
@@ -168,6 +169,7 @@ export function summarizationMiddleware(settings: SummarizationSettings, surroun
             settings,
             signal,
             onUsage: (usage: Usage) => attempt.countUsage({ ...usage, caller: 'middleware' }),
+            onFailure: reportAside(attempt, model, 'summary', surroundings.clock),
           }),
         );
       } catch (error) {

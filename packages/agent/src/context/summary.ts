@@ -34,6 +34,7 @@ export async function summarize(input: {
   readonly settings: SummarySettings;
   readonly signal: AbortSignal | undefined;
   onUsage?(usage: Usage): void;
+  onFailure?(error: unknown): void;
 }): Promise<string> {
   const { model, previous, messages, current, settings, signal } = input;
   const prompt = promptFor(previous, messages, settings, current);
@@ -43,6 +44,7 @@ export async function summarize(input: {
     purpose: 'summary',
     signal,
     onUsage: (usage) => input.onUsage?.(usage),
+    onFailure: (error) => input.onFailure?.(error),
   });
   if (text === '') throw new ReindeerError('model_failed', 'The model gave an empty summary.', { retryable: true });
   return text.slice(0, MAX_SUMMARY);

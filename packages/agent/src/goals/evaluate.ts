@@ -23,6 +23,7 @@ export async function evaluateGoal(input: {
   readonly now: number;
   readonly signal: AbortSignal | undefined;
   onUsage?(usage: AskUsage): void;
+  onFailure?(error: unknown): void;
 }): Promise<GoalEvaluation> {
   const { model, objective, messages, now, signal } = input;
   const prompt = `${INSTRUCTIONS}\n\nGoal:\n${escapedText(objective)}\n\n<conversation>\n${visible(messages)}\n</conversation>`;
@@ -32,6 +33,7 @@ export async function evaluateGoal(input: {
     purpose: 'goal',
     signal,
     onUsage: (usage) => input.onUsage?.(usage),
+    onFailure: (error) => input.onFailure?.(error),
   });
   const read = readEvaluation(answer);
   if (read === null) throw new ReindeerError('model_failed', 'The evaluator gave no readable verdict.');

@@ -5,6 +5,7 @@ import { isAi, textOf } from '../loop/messages.ts';
 import { defineMiddleware, type HookUpdate, type Middleware, type State } from '../loop/middleware.ts';
 import { type AttemptScope, scopeOf } from '../loop/scope.ts';
 import { ERROR_FALLBACK } from '../middleware/llm-errors.ts';
+import { reportAside } from '../middleware/llm-event.ts';
 import { isStopped } from '../middleware/stopping.ts';
 import { escapedText } from '../safety/tags.ts';
 import { evaluateGoal } from './evaluate.ts';
@@ -68,6 +69,7 @@ export function goalMiddleware(parts: GoalParts): Middleware {
           now: clock.now(),
           signal: AbortSignal.any([AbortSignal.timeout(TIMEOUT_MS), ...(signal === undefined ? [] : [signal])]),
           onUsage: (usage) => attempt.countUsage({ ...usage, caller: 'middleware' }),
+          onFailure: reportAside(attempt, model, 'goal', clock),
         }),
       );
     } catch (error) {

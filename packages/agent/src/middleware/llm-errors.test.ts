@@ -85,11 +85,30 @@ describe('retries', () => {
     // Decorrelated jitter with chance 0.5: base 1000, then between 1000 and 3 × the last wait.
     expect(sleeps).toEqual([1_000, 2_000]);
     expect(attempt.emitted).toMatchObject([
+      { type: 'llm_error', attempt: 1, retried: true },
       { type: 'llm_retry', attempt: 1, max_attempts: 3, wait_ms: 1_000, reason: 'transient' },
+      { type: 'llm_error', attempt: 2, retried: true },
       { type: 'llm_retry', attempt: 2, max_attempts: 3, wait_ms: 2_000, reason: 'transient' },
     ]);
     expect(messages.at(-1)?.text).toBe('there');
     expect(attempt.failures).toEqual([]);
+  });
+
+  test('each failed try is told for good: model, kind, status, whether it is tried again, and no word of the provider', async () => {
+    const secret = 'sk-live-0123456789abcdef';
+    const said = failure(
+      { status: 503, headers: { authorization: secret } },
+      `key ${secret} at https://u:${secret}@host`,
+    );
+    const refused = failure({ status: 401 }, `Incorrect API key provided: ${secret}`);
+    const { attempt } = await play([{ error: said }, { error: refused }]);
+    const told = attempt.emitted.filter((event) => (event as { type?: string }).type === 'llm_error');
+    const event = { type: 'llm_error', provider: 'fake', model: 'fake-1', code: null, purpose: 'answer' };
+    expect(told).toEqual([
+      { ...event, kind: 'transient', status: 503, attempt: 1, retried: true },
+      { ...event, kind: 'auth', status: 401, attempt: 2, retried: false },
+    ]);
+    expect(JSON.stringify(attempt.emitted)).not.toContain('0123456789');
   });
 
   test('no wait is longer than the cap, however often it was tried', verifies('MW-8a'), async () => {

@@ -1,5 +1,4 @@
 import { AIMessage } from '@langchain/core/messages';
-import { isGraphBubbleUp } from '@langchain/langgraph';
 import { ReindeerError, type Surroundings } from '@reindeer/protocol';
 import { modelName } from '../loop/call-model.ts';
 import { defineMiddleware, type Middleware } from '../loop/middleware.ts';
@@ -10,6 +9,7 @@ import {
   type CircuitBreakerSettings,
   DEFAULT_CIRCUIT_BREAKER,
 } from './circuit-breaker.ts';
+import { isNoFailure, reportFailure } from './llm-event.ts';
 import { type Failure, readFailure } from './llm-failure.ts';
 
 export const LLM_ERRORS = 'llm-errors';
@@ -44,7 +44,7 @@ const SHORT_ATTEMPTS = 2;
 
 /**
  * Retries a model call that failed for a passing reason, and turns the final failure into a readable message of the
- * assistant (MW-8). A wait that the provider asked for is kept exactly; else waits are spread with decorrelated jitter. Every
+ * assistant (MW-8). Each failed try stays in the log of the run as `llm_error`. A wait that the provider asked for is kept exactly; else waits are spread with decorrelated jitter. Every
  * wait is announced as `llm_retry` and ends at once when the run is stopped.
  */
 export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Surroundings): Middleware {
@@ -69,6 +69,7 @@ export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Sur
         const pass = circuit.enter();
         if (pass === null) {
           const open = openCircuit(circuit.remainingMs());
+          reportFailure(run, { model: request.model, failure: open, attempt, retried: false, purpose: 'answer' });
           run.fail(textFor(open, name));
           return fallback(open, name, new ReindeerError('over_capacity', 'The circuit is open.'));
         }
@@ -78,7 +79,7 @@ export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Sur
           end = 'success';
           return message;
         } catch (error) {
-          if (mustPass(error, signal)) throw error;
+          if (signal?.aborted === true || isNoFailure(error)) throw error;
           const failure = readFailure(error, clock.now());
           end = COUNTED.has(failure.kind) ? 'failure' : 'neutral';
           // Before the wait: others must learn of it now.
@@ -87,6 +88,7 @@ export function llmErrorsMiddleware(settings: LlmCallSettings, surroundings: Sur
           wait = nextWait(failure, wait, settings, random.next());
           const last = !failure.retryable || attempt >= most || wait > settings.retryAfterLimitMs;
           logger.warn('A model call failed', { kind: failure.kind, attempt, final: last });
+          reportFailure(run, { model: request.model, failure, attempt, retried: !last, purpose: 'answer' });
           if (last) {
             run.fail(textFor(failure, name));
             return fallback(failure, name, error);
@@ -120,15 +122,6 @@ const openCircuit = (remainingMs: number): Failure => ({
   unreachable: null,
   detail: `no call for ${Math.ceil(remainingMs / 1_000)} s`,
 });
-
-/** What is no failure of the provider: stopping, asking a person, losing the run, or a mistake in the set-up of the agent. */
-function mustPass(error: unknown, signal: AbortSignal | undefined): boolean {
-  if (signal?.aborted === true || isGraphBubbleUp(error)) return true;
-  return (
-    ReindeerError.is(error) &&
-    ['fenced', 'aborted', 'configuration', 'internal', 'store_unavailable'].includes(error.code)
-  );
-}
 
 function attemptsFor(failure: Failure, settings: LlmCallSettings): number {
   const short = failure.kind === 'burst' || failure.kind === 'stream_timeout';

@@ -4,6 +4,7 @@ import { isAi, isGenuineUser, textOf } from '../loop/messages.ts';
 import { defineMiddleware, type Middleware, type State } from '../loop/middleware.ts';
 import { scopeOf } from '../loop/scope.ts';
 import { askOnce } from '../models/ask-once.ts';
+import { reportAside } from './llm-event.ts';
 
 export const TITLE = 'title';
 
@@ -58,6 +59,7 @@ export function titleMiddleware(settings: TitleSettings, surroundings: Surroundi
             signal: runtime.signal,
             timeoutMs: MODEL_TIMEOUT_MS,
             onUsage: (usage) => attempt.countUsage({ ...usage, caller: 'middleware' }),
+            onFailure: reportAside(attempt, model, 'title', surroundings.clock),
           }),
         );
         const title = cleaned(answer, settings);

@@ -61,6 +61,9 @@ describe('one question beside the work', () => {
     const asked = askOnce({ ...ask, signal: stop.signal });
     stop.abort(new Error('stopped'));
     await expect(asked).rejects.toThrow();
-    await expect(askOnce({ ...ask, timeoutMs: 1 })).rejects.toThrow(/timeout|abort/i);
+    const heard: unknown[] = [];
+    const onFailure = (error: unknown) => void heard.push(error);
+    await expect(askOnce({ ...ask, timeoutMs: 1, onFailure })).rejects.toThrow(/timeout|abort/i);
+    expect(heard).toMatchObject([{ name: 'TimeoutError' }]);
   });
 });

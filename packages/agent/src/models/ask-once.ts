@@ -20,6 +20,8 @@ export interface AskOnce {
   /** Milliseconds; without it only the signal ends it. */
   readonly timeoutMs?: number;
   onUsage?(usage: AskUsage): void;
+  /** Hears why no answer came, the end of the time among it, before this rejects. */
+  onFailure?(error: unknown): void;
 }
 
 /**
@@ -32,14 +34,21 @@ export async function askOnce(ask: AskOnce): Promise<string> {
     ...(ask.signal === undefined ? [] : [ask.signal]),
     ...(timeoutMs === undefined ? [] : [AbortSignal.timeout(timeoutMs)]),
   ];
-  const answer = await model.invoke([new HumanMessage(question.toWellFormed())], {
-    runName: purpose,
-    metadata: { purpose, model_name: modelName(model) },
-    // Not those of the graph around it: its readers would take these words for the answer of the agent.
-    callbacks: [],
-    tags: ['nostream'],
-    ...(signals.length === 0 ? {} : { signal: AbortSignal.any(signals) }),
-  });
+  const signal = signals.length === 0 ? null : AbortSignal.any(signals);
+  const answer = await model
+    .invoke([new HumanMessage(question.toWellFormed())], {
+      runName: purpose,
+      metadata: { purpose, model_name: modelName(model) },
+      // Not those of the graph around it: its readers would take these words for the answer of the agent.
+      callbacks: [],
+      tags: ['nostream'],
+      ...(signal === null ? {} : { signal }),
+    })
+    .catch((error: unknown) => {
+      // Clients say of any abort only that there was one; the reason tells a limit from a stop.
+      ask.onFailure?.(signal?.aborted === true ? signal.reason : error);
+      throw error;
+    });
   const usage = answer.usage_metadata as UsageMetadata | undefined;
   ask.onUsage?.({
     inputTokens: usage?.input_tokens ?? 0,

@@ -83,6 +83,7 @@ export function createOpenAi(options: ModelOptions, family: Family = 'openai'): 
   for (const [key, name] of Object.entries(CLIENT_NAMES)) if (settings[key] !== undefined) fields[name] = settings[key];
   if (settings.use_responses_api === true) return new Responses(withEffort(fields) as never, chunkTimeoutMs);
   const completions = new Completions(fields as never, {
+    family,
     reasoningField: reasoningFieldOf(family, options.baseUrl),
     chunkTimeoutMs,
   });
@@ -110,6 +111,7 @@ const estimate = (content: unknown): number =>
 const CARRIED = Symbol('what earlier answers carry');
 
 interface Manners {
+  readonly family: Family;
   readonly reasoningField: string | null;
   readonly chunkTimeoutMs: number | null;
 }
@@ -120,6 +122,8 @@ class Completions extends ChatOpenAICompletions {
   constructor(fields: never, manners: Manners) {
     super(fields);
     this.#manners = manners;
+    // No method: the class above calls it before there are manners.
+    this._llmType = () => manners.family;
   }
 
   override async getNumTokens(content: unknown): Promise<number> {

@@ -113,7 +113,10 @@ describe.each(APIS)('%s over HTTP', (api) => {
     const { messages } = await drain(graph, say('go'), attempt);
     expect(messages.at(-1)?.text).toBe('now');
     expect(surroundings.sleeps).toEqual([7_000]);
-    expect(attempt.emitted).toMatchObject([{ type: 'llm_retry', attempt: 1, max_attempts: 3, wait_ms: 7_000 }]);
+    expect(attempt.emitted).toMatchObject([
+      { type: 'llm_error', provider: api, kind: 'transient', status: 429, attempt: 1, retried: true },
+      { type: 'llm_retry', attempt: 1, max_attempts: 3, wait_ms: 7_000 },
+    ]);
     expect(attempt.failures).toEqual([]);
   });
 
@@ -129,7 +132,7 @@ describe.each(APIS)('%s over HTTP', (api) => {
         const { attempt, graph } = await start();
         const { messages } = await drain(graph, say('go'), attempt);
         expect(messages.map((message) => message.text)).toEqual(['go', 'the whole answer']);
-        expect(attempt.emitted).toHaveLength(1);
+        expect(attempt.emitted).toMatchObject([{ type: 'llm_error' }, { type: 'llm_retry' }]);
       }
     },
   );

@@ -111,5 +111,5 @@ test('a turn with a tool over the Responses API', verifies('MOD-5a'), async () =
 test('an answer that is cut is asked for again here too', async () => {
   const { messages, attempt } = await play([text(['half', ' way']).slice(0, 3), text(['whole'])]);
   expect(messages.map((message) => message.text)).toEqual(['go', 'whole']);
-  expect(attempt.emitted).toMatchObject([{ type: 'llm_retry' }]);
+  expect(attempt.emitted).toMatchObject([{ type: 'llm_error', provider: 'openai' }, { type: 'llm_retry' }]);
 });

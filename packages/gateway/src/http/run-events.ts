@@ -15,6 +15,7 @@ export const EVENT_TYPES = {
   'llm.human.input': 'message',
   'llm.ai.response': 'message',
   'llm.tool.result': 'message',
+  'llm.error': 'model',
   'message.removed': 'message',
   'tool.start': 'tool',
   'tool.end': 'tool',
@@ -29,14 +30,16 @@ export type EventType = keyof typeof EVENT_TYPES;
 
 const LONGEST_TYPE = 32;
 
-/** What sub-agents report (`gateway-web.md` 1.3.4), by the type of the custom event. */
-const SUBAGENT: Readonly<Record<string, EventType>> = {
+/** What sub-agents report (`gateway-web.md` 1.3.4), and others with a type of their own, by the type of the custom event. */
+const NAMED: Readonly<Record<string, EventType>> = {
   task_started: 'subagent.start',
   task_running: 'subagent.step',
   task_completed: 'subagent.end',
   task_failed: 'subagent.end',
   task_cancelled: 'subagent.end',
   task_timed_out: 'subagent.end',
+  llm_error: 'llm.error',
+  'context:memory': 'context:memory',
 };
 
 interface Projected {
@@ -107,9 +110,8 @@ function project(body: FactBody): Projected | null {
 function customEvent(data: Json): Projected {
   const type = typeOf(data);
   if (type === null) return of('custom', data);
-  const subagent = SUBAGENT[type];
-  if (subagent !== undefined) return of(subagent, data);
-  if (type === 'context:memory') return of(type, data);
+  const named = Object.hasOwn(NAMED, type) ? NAMED[type] : undefined;
+  if (named !== undefined) return of(named, data);
   return { type: `middleware:${type}`.slice(0, LONGEST_TYPE), category: 'middleware', content: data };
 }
 
