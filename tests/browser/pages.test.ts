@@ -228,7 +228,7 @@ describe.skipIf(executable === null)('pages and cards', () => {
     await page.getByRole('navigation').getByRole('button', { name: 'New chat' }).click();
     await page.getByLabel('Message', { exact: true }).fill('half a thought');
     await page.keyboard.press('Control+k');
-    await page.getByRole('combobox', { name: 'Title of a chat, or a page' }).and(page.locator(':focus')).waitFor();
+    await page.getByRole('combobox', { name: 'Words of a chat, or a page' }).and(page.locator(':focus')).waitFor();
     await page.keyboard.type('lake find');
     await dialog().getByRole('option', { name: 'find the lake' }).waitFor();
     await page.keyboard.press('Enter');

@@ -73,6 +73,8 @@ export function resourcesOn(connection: Connection) {
     threads: {
       /** `filter`: what `POST /threads/search` takes, such as `{metadata, status, limit, offset}`. */
       list: (filter: JsonObject = {}) => list('POST', '/threads/search', { body: filter }),
+      /** Threads with a message that has every word of `query`; within bounds, of which `complete: false` tells. */
+      find: (query: string, limit?: number) => ask('POST', '/threads/messages/search', { body: { query, limit } }),
       get: (threadId: string) => ask('GET', `/threads${at(threadId)}`),
       delete: (threadId: string) => ask('DELETE', `/threads${at(threadId)}`),
     },

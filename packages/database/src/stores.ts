@@ -59,6 +59,7 @@ export function logStore(call: Call, onAppend: Log['onAppend']): Log {
     firstSeq: (input) => call('log.firstSeq', input),
     append: (input) => call('log.append', input),
     messages: async (input) => parsed(input.threadId, await call('log.messages', input)),
+    find: (input) => call('log.find', input),
     onAppend,
   };
 }

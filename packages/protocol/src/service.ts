@@ -10,7 +10,7 @@ import type {
   RunRequest,
   RunStatus,
 } from './run.ts';
-import type { AdmissionResult, Thread, ThreadStatus } from './stores.ts';
+import type { AdmissionResult, Log, Thread, ThreadStatus } from './stores.ts';
 
 /** What `runtime` offers to the gateway, the command line and an embedded client. */
 export interface CreateRun {
@@ -123,6 +123,8 @@ export interface ThreadService {
     limit: number;
     offset: number;
   }): Promise<readonly Thread[]>;
+  /** Messages of one thread that have every word; see `Log.find`. null = no such thread. */
+  find(input: { userId: string } & Parameters<Log['find']>[0]): Promise<Awaited<ReturnType<Log['find']>> | null>;
   update(input: {
     threadId: string;
     userId: string;

@@ -262,6 +262,18 @@ export interface RunStore {
 
 // ---- the log of facts ------------------------------------------------------------------------------------------------
 
+/** A message of the conversation that has what was looked for. */
+export interface FoundMessage {
+  readonly seq: number;
+  readonly runId: string | null;
+  /** Wall-clock milliseconds. */
+  readonly at: number;
+  readonly messageId: string | null;
+  readonly role: 'human' | 'ai';
+  /** Its text around what was found. */
+  readonly snippet: string;
+}
+
 export interface Log {
   /** Identity of the sequence numbers; see `cursor.ts`. */
   epoch(): Promise<string>;
@@ -290,6 +302,18 @@ export interface Log {
     after: number | null;
     limit: number;
   }): Promise<FactPage>;
+  /**
+   * Messages of people and of the agent whose text has every word, newest first, `most` at the most. Looks at the newest `limit` messages, and
+   * at about `maxBytes` of them; `complete` = there are no older ones.
+   * @param input.words lower case, not empty
+   */
+  find(input: {
+    threadId: string;
+    words: readonly string[];
+    most: number;
+    limit: number;
+    maxBytes: number;
+  }): Promise<{ readonly found: readonly FoundMessage[]; readonly complete: boolean }>;
   /** Called after each commit that appended facts; a hint, at most one per flush and thread. Returns the unsubscribe. */
   onAppend(listener: (threadId: string, head: number) => void): () => void;
 }

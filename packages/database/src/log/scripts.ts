@@ -1,4 +1,4 @@
-import type { Fenced, Log } from '@reindeer/protocol';
+import type { Fenced, FoundMessage, Log } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { fenceRun } from '../fence.ts';
@@ -6,8 +6,10 @@ import { resolveReferences } from '../references.ts';
 import { typed } from '../sql.ts';
 import { appendAndTell } from './append.ts';
 import { expandFact } from './compact.ts';
+import { findIn } from './find.ts';
 
 type Input<M extends keyof Log> = Parameters<Log[M]>[0];
+type Output<M extends keyof Log> = ReturnType<Log[M]>;
 
 /** A fact whose body is still text: parsing is left to the receiver, for whom text is cheaper to take over than objects. */
 export interface StoredFact {
@@ -202,9 +204,36 @@ const messages = defineScript('log.messages', 'read', async (tx, input: Input<'m
   return { facts: forward ? facts : facts.reverse(), head, prunedThrough };
 });
 
+/** Messages fetched at once while somebody looks for one: most have large neighbours that nobody wants in memory together. */
+const FIND_CHUNK = 32;
+
+const findMessages = defineScript('log.find', 'read', async (tx, input: Input<'find'>): Output<'find'> => {
+  const { threadId, words, most, limit, maxBytes } = input;
+  const found: FoundMessage[] = [];
+  const thread = await findHead(tx, threadId);
+  if (thread === null) return { found, complete: true };
+  const range = { key: thread.key, runKey: null, before: Number.MAX_SAFE_INTEGER, after: 0 };
+  let bytes = 0;
+  for (let looked = 0; looked < limit; ) {
+    const wanted = Math.min(FIND_CHUNK, limit - looked);
+    const facts = await resolved(tx, threadId, await tx.all(newestMessages, { ...range, limit: wanted }));
+    for (const { seq, runId, at, body } of facts) {
+      bytes += Buffer.byteLength(body);
+      const hit = findIn(body, words);
+      if (hit !== null) found.push({ seq, runId, at, ...hit });
+      if (found.length >= most || bytes > maxBytes) return { found, complete: false };
+      range.before = seq;
+    }
+    looked += facts.length;
+    if (facts.length < wanted) return { found, complete: true };
+  }
+  return { found, complete: false };
+});
+
 export const logScripts = {
   'log.read': read,
   'log.firstSeq': firstSeq,
   'log.append': append,
   'log.messages': messages,
+  'log.find': findMessages,
 };

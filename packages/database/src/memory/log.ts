@@ -1,4 +1,5 @@
-import type { Fact, Log } from '@reindeer/protocol';
+import type { Fact, FoundMessage, Log } from '@reindeer/protocol';
+import { findIn } from '../log/find.ts';
 import type { MemoryDatabase, ThreadShelf } from './data.ts';
 import { resolveFact } from './data.ts';
 import type { Transact } from './runs.ts';
@@ -63,6 +64,24 @@ export function memoryLog(
           head: shelf.head,
           prunedThrough: shelf.prunedThrough,
         };
+      }),
+
+    find: ({ threadId, words, most, limit, maxBytes }) =>
+      transact(() => {
+        const found: FoundMessage[] = [];
+        const shelf = database.shelves.get(threadId);
+        if (shelf === undefined) return { found, complete: true };
+        const messages = shelf.facts.filter(({ body }) => body.kind === 'message').reverse();
+        let bytes = 0;
+        for (const fact of messages.slice(0, limit)) {
+          const { seq, runId, at, body } = resolveFact(shelf, fact);
+          const text = JSON.stringify(body);
+          bytes += Buffer.byteLength(text);
+          const hit = findIn(text, words);
+          if (hit !== null) found.push({ seq, runId, at, ...hit });
+          if (found.length >= most || bytes > maxBytes) return { found, complete: false };
+        }
+        return { found, complete: messages.length < limit };
       }),
 
     onAppend: (listener) => {

@@ -123,6 +123,7 @@ test('no statement of a call reads a whole table', async () => {
     await call(scripts['log.messages'], { ...own, runId, before: null, after: null, limit: 10 });
     await call(scripts['log.messages'], { ...own, runId, before: null, after: 0, limit: 10 });
   }
+  await call(scripts['log.find'], { ...own, words: ['x'], most: 1, limit: 10, maxBytes: 1000 });
   await call(scripts['log.firstSeq'], { ...own, runId: 'r2' });
   await call(scripts['checkpoints.put'], checkpointPut(fence, '1ef4f797-8335-6428-8001-8a1503f9b875'));
   await call(scripts['checkpoints.put'], {

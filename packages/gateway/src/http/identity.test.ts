@@ -203,6 +203,7 @@ describe('what a role may do', () => {
     ['get', '/threads/:thread_id', 'threads:read'],
     ['post', '/threads', 'threads:write'],
     ['post', '/threads/search', 'threads:read'],
+    ['post', '/threads/messages/search', 'threads:read'],
     ['post', '/threads/:thread_id/history', 'threads:read'],
     ['post', '/threads/:thread_id/state', 'threads:write'],
     ['delete', '/threads/:thread_id', 'threads:delete'],

@@ -6,6 +6,7 @@ import { anyObject, oneOrMore } from './query.ts';
 import { type Api, type RequestContext, route } from './route.ts';
 import { idSchema, metadataOf, threadParams } from './run-request.ts';
 import { messageRoutes } from './thread-messages.ts';
+import { threadSearchRoutes } from './thread-search.ts';
 import { historyRoutes, stateRoutes } from './thread-state.ts';
 import { threadView } from './views.ts';
 
@@ -258,4 +259,5 @@ export function threadRoutes(api: Api, parts: HttpParts): void {
   stateRoutes(api, parts);
   historyRoutes(api, parts);
   messageRoutes(api, parts);
+  threadSearchRoutes(api, parts);
 }

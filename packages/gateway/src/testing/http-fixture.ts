@@ -63,6 +63,14 @@ export class FakeThreads implements ThreadService {
       .filter((thread) => thread.userId === input.userId)
       .slice(input.offset, input.offset + input.limit);
   }
+  readonly found = new Map<string, Awaited<ReturnType<ThreadService['find']>>>();
+  /** What a search waits for. */
+  finding: Promise<void> = Promise.resolve();
+  async find(input: Parameters<ThreadService['find']>[0]): ReturnType<ThreadService['find']> {
+    if ((await this.get(input)) === null) return null;
+    await this.finding;
+    return this.found.get(input.threadId) ?? { found: [], complete: true };
+  }
   async update(input: Parameters<ThreadService['update']>[0]): Promise<Thread | null> {
     const found = await this.get(input);
     if (found === null) return null;

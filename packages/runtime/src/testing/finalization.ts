@@ -21,6 +21,7 @@ const NULL_LOG: Log = {
   firstSeq: async () => null,
   append: async () => ({ outcome: 'ok', head: 0 }),
   messages: async () => ({ facts: [], head: 0, prunedThrough: 0 }),
+  find: async () => ({ found: [], complete: true }),
   onAppend: () => () => undefined,
 };
 

@@ -59,6 +59,12 @@ export class LocalThreadService implements ThreadService {
     return this.#parts.stores.threads.search(input);
   }
 
+  async find(input: Parameters<ThreadService['find']>[0]): ReturnType<ThreadService['find']> {
+    const { userId, ...search } = input;
+    if ((await this.get({ threadId: input.threadId, userId })) === null) return null;
+    return this.#parts.stores.log.find(search);
+  }
+
   update(input: {
     threadId: string;
     userId: string;

@@ -95,6 +95,7 @@ const LOG_METHODS = [
   'append',
   'read',
   'messages',
+  'find',
   'onAppend',
 ] as const satisfies readonly (keyof Log)[];
 

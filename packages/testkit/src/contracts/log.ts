@@ -73,6 +73,54 @@ export function logContract(name: string, factory: StoresFactory): void {
       expect(texts((await read(s)).facts)).toEqual(['first']);
     });
 
+    test('messages are found by their words, newest first and within bounds', async () => {
+      const s = await scene();
+      const { run, fence } = await s.running();
+      const texts: [string, string, unknown, object?, string?][] = [
+        ['human', 'q1', 'Wo steht das ÄRGERLICHE "Blatt"?'],
+        [
+          'ai',
+          'a1',
+          [{ type: 'text', text: `${'x '.repeat(100)}Das Blatt\nist nicht ärgerlich. ${'y '.repeat(100)}` }],
+        ],
+        ['tool', 't1', 'ärgerlich blatt'],
+        ['human', 'h1', 'ärgerlich blatt', { additional_kwargs: { hide_from_ui: true } }],
+        ['ai', 's1', 'ärgerlich blatt', {}, 'task:1'],
+        ['ai', 'a2', '', { tool_calls: [{ id: 'c', name: 'ärgerlich', args: { blatt: 1 } }] }],
+        ['ai', 'a3', 'Nothing of it.'],
+      ];
+      const facts = texts.map(([type, id, content, more, ns = '']) => ({
+        key: id,
+        body: { kind: 'message', ns, message: { type, id, content: content as string, ...more } } as const,
+      }));
+      await s.a.log.append({ fence, threadId: 'thread', facts, now: T0 + 5 });
+      const find = async (words: readonly string[], part: object = {}) =>
+        await s.b.log.find({ threadId: 'thread', words, most: 10, limit: 100, maxBytes: 1e6, ...part });
+      const ids = async (words: readonly string[], part: object = {}) => {
+        const { found, complete } = await find(words, part);
+        return [...found.map(({ messageId }) => messageId), complete];
+      };
+      expect(await ids(['blatt', 'ärgerlich'])).toEqual(['a1', 'q1', true]);
+      expect(await ids(['"blatt"'])).toEqual(['q1', true]);
+      expect(await ids(['ärgerlich', 'fehlt'])).toEqual([true]);
+      expect(await ids(['content'])).toEqual([true]);
+      expect(await ids(['blatt'], { most: 1 })).toEqual(['a1', false]);
+      expect(await ids(['blatt'], { limit: 6 })).toEqual(['a1', false]);
+      expect(await ids(['blatt'], { maxBytes: 1 })).toEqual([false]);
+      expect(await ids(['blatt'], { threadId: 'nowhere' })).toEqual([true]);
+      const [newest, oldest] = (await find(['blatt'])).found;
+      expect(newest?.snippet).toMatch(/^….* Das Blatt ist nicht ärgerlich\. .*…$/);
+      expect(newest?.snippet.length).toBeLessThan(200);
+      expect(oldest).toEqual({
+        seq: expect.any(Number),
+        runId: run.runId,
+        at: T0 + 5,
+        messageId: 'q1',
+        role: 'human',
+        snippet: 'Wo steht das ÄRGERLICHE "Blatt"?',
+      });
+    });
+
     test('keys are unique in their thread only', async () => {
       const s = await scene();
       const one = await s.running({ threadId: 'one' });

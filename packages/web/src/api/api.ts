@@ -6,6 +6,8 @@ export interface Api {
   /** Everything that is no chat: pages read and write through it. */
   readonly rest: Rest;
   searchThreads(limit: number, offset: number): Promise<readonly ThreadEntry[]>;
+  /** Chats with a message that has every word. */
+  findInChats(text: string, signal: AbortSignal): Promise<FoundInChats>;
   createThread(threadId: string, agent?: string | null): Promise<void>;
   renameThread(threadId: string, title: string): Promise<void>;
   /** Pinned chats stand above the others. */
@@ -37,6 +39,12 @@ export interface ThreadEntry {
   readonly status: string;
   readonly updatedAt: string;
   readonly pinned: boolean;
+}
+
+export interface FoundInChats {
+  readonly chats: readonly { readonly threadId: string; readonly title: string | null; readonly snippet: string }[];
+  /** false = there are older messages, which were not looked at. */
+  readonly complete: boolean;
 }
 
 export interface ThreadState {

@@ -220,6 +220,28 @@ test('a chat is pinned by its metadata, and loosed by taking that away', async (
   expect((await api.searchThreads(1, 0))[0]?.pinned).toBe(true);
 });
 
+test('chats are found by what is said in them', async () => {
+  const asked: unknown[] = [];
+  const { api } = serve((call) => {
+    asked.push([call.method, call.path, JSON.parse(String(call.body))]);
+    return json({
+      data: [
+        { thread: { thread_id: 't', values: { title: 'Winter' } }, match: { snippet: 'reindeer see' } },
+        { thread: { thread_id: 'u', values: {} }, match: {} },
+      ],
+      complete: false,
+    });
+  });
+  expect(await api.findInChats('reindeer', new AbortController().signal)).toEqual({
+    chats: [
+      { threadId: 't', title: 'Winter', snippet: 'reindeer see' },
+      { threadId: 'u', title: null, snippet: '' },
+    ],
+    complete: false,
+  });
+  expect(asked).toEqual([['POST', '/api/threads/messages/search', { query: 'reindeer', limit: 20 }]]);
+});
+
 test('a server that is not there is noticed, and its return as well', async () => {
   const answers = [new TypeError('Failed to fetch'), json({ models: [] })];
   const { api, reached } = serve(() => answers.shift() ?? new Error('too many'));

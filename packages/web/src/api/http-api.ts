@@ -5,6 +5,8 @@ import { httpRest } from './rest.ts';
 import { ApiError, asApiError } from './trouble.ts';
 
 const ASSISTANT = 'lead_agent';
+/** Chats that a search inside them answers at the most. */
+const FOUND = 20;
 const MODES = ['values', 'messages-tuple', 'custom'] as const;
 
 export interface HttpApiOptions {
@@ -77,6 +79,28 @@ export function httpApi(options: HttpApiOptions): Api {
           pinned: entry.metadata?.pinned === true,
         }),
       );
+    },
+    async findInChats(text, signal) {
+      const response = await rest.request('/threads/messages/search', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ query: text, limit: FOUND }),
+        signal,
+      });
+      const found = (await response.json()) as Dictionary;
+      return {
+        complete: found.complete === true,
+        chats: listOf(found.data)
+          .filter(isDictionary)
+          .map(({ thread, match }) => {
+            const { thread_id: threadId, values } = isDictionary(thread) ? thread : {};
+            return {
+              threadId: textOr(threadId, ''),
+              title: isDictionary(values) ? textOr(values.title, null) : null,
+              snippet: isDictionary(match) ? textOr(match.snippet, '') : '',
+            };
+          }),
+      };
     },
     async createThread(threadId, agent) {
       const metadata = agent == null ? {} : { metadata: { agent_name: agent } };

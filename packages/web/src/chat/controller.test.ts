@@ -36,6 +36,7 @@ class FakeApi {
     const refuse = () => Promise.reject(new Error('not part of this test'));
     return {
       searchThreads: refuse,
+      findInChats: refuse,
       renameThread: refuse,
       pinThread: refuse,
       deleteThread: refuse,

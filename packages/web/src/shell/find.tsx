@@ -5,11 +5,19 @@ import { Dialog } from '../parts/dialog.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { useLoad, WorkTrouble } from '../parts/use-work.tsx';
 import { NEW_CHAT, PAGES, type Place, pathOf } from '../route.ts';
-import { fitting } from './fitting.ts';
+import { besides, fitting } from './fitting.ts';
+import { useFoundInChats } from './use-found-in-chats.ts';
 
 /** As many as one answer of the server holds. */
 const READ = 1_000;
 const LIST = 'found';
+
+const chat = (threadId: string, name: string, snippet = '') => ({
+  name,
+  place: { at: 'chat', threadId } as Place,
+  page: false,
+  snippet,
+});
 
 /** Control+K or Command+K, unless something lies over the page already. */
 export function useFindKey(open: (finding: boolean) => void): void {
@@ -26,25 +34,32 @@ export function useFindKey(open: (finding: boolean) => void): void {
   }, [open]);
 }
 
-/** Chats and pages by their names, with the keyboard. */
+/** Chats and pages by their names, and chats by what is said in them, with the keyboard. */
 export function FindDialog({ api, onClose }: { readonly api: Api; readonly onClose: () => void }) {
   const { say, go } = usePage();
   const [text, setText] = useState('');
   const [chosen, setChosen] = useState(0);
   const { value, trouble } = useLoad(useCallback(() => api.searchThreads(READ, 0), [api]));
+  const inside = useFoundInChats(api, text);
   const places = useMemo(
     () => [
-      { name: say('threads.new'), place: NEW_CHAT, page: true },
-      ...PAGES.map((page) => ({ name: say(`page.${page}`), place: { at: page } as Place, page: true })),
-      ...(value ?? []).map(({ threadId, title }) => ({
-        name: title ?? say('threads.untitled'),
-        place: { at: 'chat', threadId } as Place,
-        page: false,
-      })),
+      { name: say('threads.new'), place: NEW_CHAT, page: true, snippet: '' },
+      ...PAGES.map((page) => ({ name: say(`page.${page}`), place: { at: page } as Place, page: true, snippet: '' })),
+      ...(value ?? []).map(({ threadId, title }) => chat(threadId, title ?? say('threads.untitled'))),
     ],
     [value, say],
   );
-  const found = fitting(text, places);
+  const named = fitting(text, places);
+  const found = [
+    ...named,
+    ...besides(
+      named.map(({ place }) => pathOf(place)),
+      inside.found.chats.map(({ threadId, title, snippet }) =>
+        chat(threadId, title ?? say('threads.untitled'), snippet),
+      ),
+      ({ place }) => pathOf(place),
+    ),
+  ];
   const at = Math.min(chosen, found.length - 1);
   const open = (place: Place) => {
     onClose();
@@ -79,7 +94,7 @@ export function FindDialog({ api, onClose }: { readonly api: Api; readonly onClo
         }}
         onKeyDown={onKey}
       />
-      <WorkTrouble trouble={trouble} />
+      <WorkTrouble trouble={trouble ?? inside.trouble} />
       <div className="commands found" role="listbox" id={LIST} aria-label={say('find.title')}>
         {found.map((entry, index) => (
           // biome-ignore lint/a11y/useKeyWithClickEvents: the keys are the field's
@@ -92,12 +107,18 @@ export function FindDialog({ api, onClose }: { readonly api: Api; readonly onClo
             aria-selected={index === at}
             onClick={() => open(entry.place)}
           >
-            <span className="offer-text">{entry.name}</span>
+            <span className="offer-text">
+              {entry.name}
+              {entry.snippet === '' ? null : <small className="snippet">{entry.snippet}</small>}
+            </span>
             {entry.page ? <small className="badge">{say('find.page')}</small> : null}
           </div>
         ))}
       </div>
-      <p className="note">{found.length === 0 ? say('find.none') : say('find.hint')}</p>
+      <p className="note">
+        {inside.looking ? say('find.looking') : found.length === 0 ? say('find.none') : say('find.hint')}
+        {inside.found.complete ? null : ` ${say('find.newest')}`}
+      </p>
     </Dialog>
   );
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { moved } from '../parts/choice.ts';
-import { fitting } from './fitting.ts';
+import { besides, fitting } from './fitting.ts';
 
 const entries = ['New chat', 'Memory', 'A report about memory', '驯鹿报告', 'Reindeer in Lapland'].map((name) => ({
   name,
@@ -28,4 +28,8 @@ test('arrows go round, and nowhere in an empty list', () => {
     null,
     null,
   ]);
+});
+
+test('a chat that is shown already is not shown again', () => {
+  expect(besides(['b'], ['a', 'b', 'c', 'a'], (entry) => entry)).toEqual(['a', 'c']);
 });

@@ -11,3 +11,13 @@ export function fitting<Named extends { readonly name: string }>(
   const begins = ({ name }: Named) => name.toLowerCase().startsWith(wanted);
   return [...fit.filter(begins), ...fit.filter((entry) => !begins(entry))].slice(0, SHOWN);
 }
+
+/** The entries that are none of those already shown, each once. */
+export function besides<Entry>(
+  shown: readonly string[],
+  entries: readonly Entry[],
+  keyOf: (entry: Entry) => string,
+): readonly Entry[] {
+  const known = new Set(shown);
+  return entries.filter((entry) => !known.has(keyOf(entry)) && known.add(keyOf(entry)));
+}

@@ -26,9 +26,11 @@ export const englishActions = {
 
   'find.open': 'Find',
   'find.title': 'Find a chat or a page',
-  'find.label': 'Title of a chat, or a page',
+  'find.label': 'Words of a chat, or a page',
   'find.none': 'Nothing fits.',
   'find.hint': 'Arrow keys choose, Enter opens.',
+  'find.looking': 'Looking inside the chats…',
+  'find.newest': 'Only the newest chats and messages were looked at.',
   'find.page': 'page',
 
   'composer.effort': 'Effort',
@@ -73,9 +75,11 @@ export const chineseActions: Readonly<Record<keyof typeof englishActions, string
 
   'find.open': '查找',
   'find.title': '查找对话或页面',
-  'find.label': '对话标题或页面',
+  'find.label': '对话中的文字或页面',
   'find.none': '没有匹配的结果。',
   'find.hint': '方向键选择，回车打开。',
+  'find.looking': '正在对话中查找…',
+  'find.newest': '只查找了最新的对话和消息。',
   'find.page': '页面',
 
   'composer.effort': '推理强度',
