@@ -13,6 +13,9 @@ import type { Run } from './run.ts';
  * whatever dies. Whoever launches a queued one holds it by a token; its run has an idempotency key made of the occurrence's id, so
  * that a launch that is repeated after a crash is the same run.
  */
+/** In the context of a run: `true` = a schedule began it, and nobody was there to say for whom. Written by the server alone. */
+export const SCHEDULED_KEY = 'scheduled';
+
 export type ScheduleType = 'once' | 'cron';
 /** A new thread each time, or always the same one. */
 export type ScheduleContext = 'fresh_thread_per_run' | 'reuse_thread';

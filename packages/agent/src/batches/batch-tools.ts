@@ -7,6 +7,7 @@ import {
   isBatchOver,
   type JsonObject,
   ReindeerError,
+  SCHEDULED_KEY,
   type Surroundings,
 } from '@reindeer/protocol';
 import { z } from 'zod';
@@ -314,6 +315,7 @@ const OPTIONS_KEPT = [
   'reasoning_effort',
   // Who asks stays who asks: a batch gives nobody another role.
   ROLE_KEY,
+  SCHEDULED_KEY,
   CHANNEL_KEY,
 ] as const;
 

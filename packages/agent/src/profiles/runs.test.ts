@@ -279,7 +279,8 @@ describe('a run with a custom agent', () => {
     },
   );
 
-  test('who begins a batch hears of its end as the same agent', verifies('AG-4'), async () => {
+  test('who begins a batch hears of its end as the same agent, with no other rights', verifies('AG-4'), async () => {
+    const context = { agent_name: 'w', thinking_enabled: false, user_role: 'clerk', scheduled: true };
     await profiles.create('default', 'w', { model: 'fake', skills: ['chart'] });
     const specs: unknown[] = [];
     const submit = async (input: { spec: unknown }) => {
@@ -298,11 +299,9 @@ describe('a run with a custom agent', () => {
       child: () => ({ text: 'ok' }),
       agent: { profiles, batches: () => ({ submit }) as never },
     });
-    const outcome = await fixture.run({ context: { agent_name: 'w', thinking_enabled: false } });
+    const outcome = await fixture.run({ context });
     expect(JSON.stringify(outcome.messages)).toContain('Not now.');
-    expect(specs).toEqual([
-      { model_name: 'fake', run_context: { agent_name: 'w', thinking_enabled: false }, skills: ['chart'] },
-    ]);
+    expect(specs).toEqual([{ model_name: 'fake', run_context: context, skills: ['chart'] }]);
   });
 
   test('what an agent remembers is its own', verifies('AG-4'), async () => {

@@ -82,6 +82,40 @@ describe('roles', () => {
     expect([admin.offered.includes('crm_delete'), ran]).toEqual([true, ['crm_delete']]);
   });
 
+  test('a role that was named for a schedule gives no more than the configuration gives now, and no less than it took', async () => {
+    const planned = { user_role: 'admin', scheduled: true };
+    expect((await run(planned, [call('crm_delete')])).results[0]).toMatch(/not permitted for this user/);
+    expect(ran).toEqual([]);
+    expect((await run({ ...planned, model_name: 'large' }, [])).made).toEqual(['small']);
+    const asked: string[] = [];
+    const both = (users: Record<string, string>) =>
+      new Authorization(
+        {
+          ...NO_AUTHORIZATION,
+          users,
+          provider: {
+            name: 'own',
+            permits: (principal) => {
+              expect(principal).not.toHaveProperty('within');
+              asked.push(principal.role);
+              return principal.role !== 'guest';
+            },
+          },
+        },
+        NO_LOG,
+      );
+    const may = async (authorization: Authorization, context: Record<string, unknown>) => {
+      asked.length = 0;
+      const request = { ...makeRun().request, context: context as never };
+      return await authorization.permits(authorization.principalOf(makeRun({ userId: 'ann', request })), 'tools', 'ls');
+    };
+    // Less than everybody has, then as now.
+    expect([await may(both({}), { user_role: 'guest', scheduled: true }), asked]).toEqual([false, ['user', 'guest']]);
+    expect([await may(both({ ann: 'admin' }), planned), asked]).toEqual([true, ['admin']]);
+    expect([await may(both({ ann: 'guest' }), planned), asked]).toEqual([false, ['guest']]);
+    expect([await may(both({}), { user_role: 'admin' }), asked]).toEqual([true, ['admin']]);
+  });
+
   test('a role that is not there may use nothing', verifies('SAFE-2'), async () => {
     const stranger = await run({ user_role: 'root' }, [call('crm_read')]).catch((error: Error) => error.message);
     expect(stranger).toMatch(/None of the configured models/);

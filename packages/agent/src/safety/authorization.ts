@@ -1,4 +1,4 @@
-import type { Logger } from '@reindeer/protocol';
+import { type Logger, SCHEDULED_KEY } from '@reindeer/protocol';
 import { CHANNEL_KEY } from './channels.ts';
 
 /** For whom something is done. Made by the server; nothing in a request chooses it. */
@@ -7,6 +7,8 @@ export interface Principal {
   readonly role: string;
   /** Where the request came from, e.g. `github`; null = the API itself. */
   readonly channel: string | null;
+  /** A second role that must be allowed to do it, too; absent = none. */
+  readonly within?: string;
 }
 
 export type Resource = 'tools' | 'routes' | 'models';
@@ -89,17 +91,29 @@ export class Authorization {
     };
   }
 
-  /** For whom a run is. */
+  /**
+   * For whom a run is. When a schedule begins it, no program is there to say so: the role that one named when the task was planned may be lost by now.
+   * So it only takes away from what the configuration gives that user at this moment.
+   */
   principalOf(run: {
     readonly userId: string;
     readonly request: { readonly context: Readonly<Record<string, unknown>> };
   }): Principal {
     const { context } = run.request;
-    return this.principal(run.userId, context[ROLE_KEY], context[CHANNEL_KEY]);
+    const principal = this.principal(run.userId, context[ROLE_KEY], context[CHANNEL_KEY]);
+    if (context[SCHEDULED_KEY] !== true) return principal;
+    const { role: within } = this.principal(run.userId, null, null);
+    return within === principal.role ? principal : { ...principal, within };
   }
 
   /** Never throws. */
   async permits(principal: Principal, resource: Resource, name: string): Promise<boolean> {
+    const { within, ...first } = principal;
+    if (within !== undefined && !(await this.#permits({ ...first, role: within }, resource, name))) return false;
+    return await this.#permits(first, resource, name);
+  }
+
+  async #permits(principal: Principal, resource: Resource, name: string): Promise<boolean> {
     const { provider, failClosed } = this.#settings;
     if (provider === null) return true;
     try {

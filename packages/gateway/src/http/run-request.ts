@@ -107,7 +107,7 @@ const INTERNAL_KEYS = ['non_interactive', 'channel_name', 'channel_user_id'] as 
 const NULL_COUNTS: readonly string[] = ['thinking_enabled', 'reasoning_effort'];
 /** Identity comes from the server alone (SEC-06): these are taken out, whoever sends them. */
 const SERVER_KEYS =
-  /^(?:thread_id|user_id|user_role|owner_id|is_internal|run_id|oauth_.*|__.*|checkpoint_(?:id|ns|map)|langgraph_.*)$/;
+  /^(?:thread_id|user_id|user_role|scheduled|owner_id|is_internal|run_id|oauth_.*|__.*|checkpoint_(?:id|ns|map)|langgraph_.*)$/;
 
 /**
  * Checks a run request whole and turns it into what the runtime takes. Throws the 422 (`validation_failed`, `unsupported_option`)

@@ -7,7 +7,7 @@ import type {
   ScheduleStore,
   Surroundings,
 } from '@reindeer/protocol';
-import { EMPTY_REQUEST, ReindeerError } from '@reindeer/protocol';
+import { EMPTY_REQUEST, ReindeerError, SCHEDULED_KEY } from '@reindeer/protocol';
 import type { ScheduleSettings } from './settings.ts';
 
 export interface LauncherParts {
@@ -68,7 +68,7 @@ async function admit(parts: LauncherParts, { schedule, occurrence, work }: Queue
         ...EMPTY_REQUEST,
         input: { messages: [{ type: 'human', content: work.prompt }] },
         // Nobody is there to be asked.
-        context: { ...work.context, non_interactive: true },
+        context: { ...work.context, non_interactive: true, [SCHEDULED_KEY]: true },
         streamModes: ['values', 'messages-tuple', 'custom'],
       },
       metadata: { source: 'schedule', schedule_id: scheduleId, occurrence_id: occurrenceId, trigger },

@@ -73,7 +73,7 @@ describe('what is due', () => {
       status: 'success',
       userId: USER,
       metadata: { source: 'schedule', schedule_id: schedule.scheduleId, trigger: 'scheduled' },
-      request: { context: { model_name: 'm', non_interactive: true } },
+      request: { context: { model_name: 'm', non_interactive: true, scheduled: true } },
     });
     expect(await history(s, schedule)).toEqual(['success']);
     expect(await s.schedules.get(of(schedule))).toMatchObject({ nextRunAt: TEST_EPOCH + 2 * HOUR, runCount: 1 });
