@@ -59,7 +59,7 @@ test.each([
   ['hang', /more than 0\.2 s/],
   ['fill', /too much memory|ended|more than/],
 ])('a job that does not end (%s) fails alone; what waits goes on in a new thread', async (url, reason) => {
-  const reader = documents({ workerUrl: FAULTY, timeoutMs: url === 'hang' ? 200 : 10_000, memoryMib: 16 });
+  const reader = documents({ workerUrl: FAULTY, timeoutMs: url === 'hang' ? 200 : 10_000, memoryMib: 16, threads: 1 });
   const hostile = reader.read({ ...page(''), url });
   const next = reader.read(page(''));
   await expect(hostile).rejects.toSatisfy(
@@ -68,8 +68,18 @@ test.each([
   expect((await next).markdown).toBe('fine');
 });
 
+test('one that takes long keeps no other waiting, and a third one waits for the thread that is free', async () => {
+  const reader = documents({ workerUrl: FAULTY });
+  const long = reader.read({ ...page(''), url: 'hang' });
+  const answers = [reader.read(page('')), reader.read(page(''))];
+  for (const { markdown } of await Promise.all(answers)) expect(markdown).toBe('fine');
+  const closed = reader.close();
+  await expect(long).rejects.toThrow(/being stopped/);
+  await closed;
+});
+
 test('documents that wait are bounded by their size as well', async () => {
-  const reader = documents({ maxQueuedBytes: 1_000 });
+  const reader = documents({ maxQueuedBytes: 1_000, threads: 1 });
   const html = `<p>${'x'.repeat(600)}</p>`;
   const [first, second] = [reader.read(page(html)), reader.read(page(html))];
   await expect(reader.read(page(html))).rejects.toMatchObject({ code: 'over_capacity' });
@@ -78,7 +88,7 @@ test('documents that wait are bounded by their size as well', async () => {
 });
 
 test('a full queue, an abort and a stop each have their answer', async () => {
-  const reader = documents({ maxQueued: 1 });
+  const reader = documents({ maxQueued: 1, threads: 1 });
   const stop = new AbortController();
   const first = reader.read(page('<p>1</p>'));
   const second = reader.read(page('<p>2</p>'), stop.signal);

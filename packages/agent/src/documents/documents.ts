@@ -12,9 +12,13 @@ export interface DocumentsOptions {
   readonly maxQueuedBytes?: number;
   /** Milliseconds that one job may take. Default 20,000. */
   readonly timeoutMs?: number;
-  /** Memory of the thread in MiB. Default 384. */
+  /** Memory of a thread in MiB. Default 384. */
   readonly memoryMib?: number;
+  /** Threads, at most: a large document keeps no other one waiting. A second begins only when there is work for it. Default 2. */
+  readonly threads?: number;
 }
+
+type Settings = Required<Omit<DocumentsOptions, 'logger'>>;
 
 interface Waiting {
   readonly id: number;
@@ -42,32 +46,27 @@ const IDLE_MS = 60_000;
 const START_MS = 30_000;
 
 /**
- * Reads documents in a thread of its own: pages, and whatever else takes long to parse.
- *
- * States: `none` → (a job) `busy` ⇄ `idle` → (a minute) `none`. One job is on the way at a time. A job past its time, or one that needs more
- * memory than the thread may have, ends the thread and fails alone; what waits goes on in a new one. `close` leads to `closed`.
+ * Reads documents in threads of their own: pages, and whatever else takes long to parse. A job that finds no thread free waits for one.
  */
 export class Documents {
-  readonly #options: Required<Omit<DocumentsOptions, 'logger'>>;
-  readonly #logger: Surroundings['logger'];
-  #worker: Worker | null = null;
-  #loaded = false;
-  #current: Waiting | null = null;
-  #timer: NodeJS.Timeout | null = null;
+  readonly #settings: Settings;
+  readonly #readers: readonly Reader[];
   #queue: Waiting[] = [];
   #nextId = 1;
   #closed = false;
 
   constructor({ logger, ...options }: DocumentsOptions) {
-    this.#logger = logger;
-    this.#options = {
+    const settings: Settings = {
       workerUrl: new URL('./worker.ts', import.meta.url),
       maxQueued: 64,
       maxQueuedBytes: 200 * 1024 * 1024,
       timeoutMs: 20_000,
       memoryMib: 384,
+      threads: 2,
       ...options,
     };
+    this.#settings = settings;
+    this.#readers = Array.from({ length: settings.threads }, () => new Reader(settings, logger, () => this.#next()));
   }
 
   /** @throws ReindeerError `tool_failed` for a document that cannot be read in time and memory, `over_capacity`, `shutting_down` */
@@ -77,8 +76,8 @@ export class Documents {
   ): Promise<DocumentResults[Kind]> {
     if (this.#closed) return Promise.reject(new ReindeerError('shutting_down', 'The server is being stopped.'));
     const waits = this.#queue.reduce((sum, other) => sum + sizeOf(other.job), 0);
-    const tooLarge = this.#queue.length > 0 && waits + sizeOf(job) > this.#options.maxQueuedBytes;
-    if (tooLarge || this.#queue.length >= this.#options.maxQueued)
+    const tooLarge = this.#queue.length > 0 && waits + sizeOf(job) > this.#settings.maxQueuedBytes;
+    if (tooLarge || this.#queue.length >= this.#settings.maxQueued)
       return Promise.reject(
         new ReindeerError('over_capacity', 'Too many documents are being read. Try again later.', { retryable: true }),
       );
@@ -96,28 +95,67 @@ export class Documents {
     });
   }
 
-  /** Ends the thread; what is on the way or waits is answered `shutting_down`. Idempotent. */
+  /** Ends the threads; what is on the way or waits is answered `shutting_down`. Idempotent. */
   async close(): Promise<void> {
     this.#closed = true;
-    const left = [...(this.#current === null ? [] : [this.#current]), ...this.#queue];
-    this.#current = null;
+    const left = this.#queue;
     this.#queue = [];
     for (const waiting of left) waiting.reject(new ReindeerError('shutting_down', 'The server is being stopped.'));
-    await this.#end();
+    await Promise.all(this.#readers.map((reader) => reader.close()));
   }
 
   #next(): void {
-    if (this.#current !== null || this.#closed) return;
+    if (this.#closed) return;
+    const free = this.#readers.filter((reader) => !reader.busy);
+    // One that has its libraries loaded comes before one that would have to begin.
+    const reader = free.find((one) => one.started) ?? free[0];
+    if (reader === undefined) return;
     const waiting = this.#queue.shift();
-    this.#clearTimer();
-    if (waiting === undefined) {
-      this.#timer = setTimeout(() => void this.#end(), IDLE_MS).unref();
-      return;
-    }
+    if (waiting !== undefined) reader.take(waiting);
+  }
+}
+
+/**
+ * One thread. States: `none` → (a job) `busy` ⇄ `idle` → (a minute) `none`. One job is on the way at a time. A job past its time, or one that
+ * needs more memory than the thread may have, ends the thread and fails alone; the next job starts a new one. `close` leads to `closed`.
+ */
+class Reader {
+  readonly #settings: Settings;
+  readonly #logger: Surroundings['logger'];
+  /** Told when another job may come. */
+  readonly #free: () => void;
+  #worker: Worker | null = null;
+  #loaded = false;
+  #current: Waiting | null = null;
+  #timer: NodeJS.Timeout | null = null;
+
+  constructor(settings: Settings, logger: Surroundings['logger'], free: () => void) {
+    this.#settings = settings;
+    this.#logger = logger;
+    this.#free = free;
+  }
+
+  get busy(): boolean {
+    return this.#current !== null;
+  }
+
+  get started(): boolean {
+    return this.#worker !== null;
+  }
+
+  /** For one that is not busy. */
+  take(waiting: Waiting): void {
     this.#current = waiting;
     const worker = this.#thread();
-    this.#limit(this.#loaded ? this.#options.timeoutMs : START_MS);
+    this.#limit(this.#loaded ? this.#settings.timeoutMs : START_MS);
     worker.postMessage({ id: waiting.id, job: waiting.job } satisfies ToDocumentWorker);
+  }
+
+  async close(): Promise<void> {
+    const current = this.#current;
+    this.#current = null;
+    current?.reject(new ReindeerError('shutting_down', 'The server is being stopped.'));
+    await this.#end();
   }
 
   #limit(milliseconds: number): void {
@@ -128,9 +166,9 @@ export class Documents {
   #thread(): Worker {
     if (this.#worker !== null) return this.#worker;
     this.#loaded = false;
-    const worker = new Worker(this.#options.workerUrl, {
+    const worker = new Worker(this.#settings.workerUrl, {
       name: 'reindeer-documents',
-      resourceLimits: { maxOldGenerationSizeMb: this.#options.memoryMib },
+      resourceLimits: { maxOldGenerationSizeMb: this.#settings.memoryMib },
       // Nothing of the server's environment is of use to it.
       env: {},
       stdin: false,
@@ -153,7 +191,7 @@ export class Documents {
     if (message === 'ready') {
       // The time of a job begins when the thread can work on it.
       this.#loaded = true;
-      this.#limit(this.#options.timeoutMs);
+      this.#limit(this.#settings.timeoutMs);
       return;
     }
     if (current.id !== message.id) return;
@@ -162,7 +200,9 @@ export class Documents {
       this.#logger.debug('A document could not be read', { reason: message.failed });
       current.reject(new ReindeerError('tool_failed', 'The document could not be read.', { cause: message.failed }));
     } else current.resolve(message.result as never);
-    this.#next();
+    this.#clearTimer();
+    this.#timer = setTimeout(() => void this.#end(), IDLE_MS).unref();
+    this.#free();
   }
 
   /** The job on the way fails and its thread goes; the next job starts a new one. */
@@ -171,7 +211,7 @@ export class Documents {
     this.#current = null;
     current?.reject(new ReindeerError('tool_failed', `The document could not be read: ${why}.`, { cause }));
     void this.#end();
-    this.#next();
+    this.#free();
   }
 
   async #end(): Promise<void> {
