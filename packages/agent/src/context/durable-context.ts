@@ -2,8 +2,10 @@ import { type BaseMessage, type HumanMessage, SystemMessage, type ToolMessage } 
 import { Command, isCommand } from '@langchain/langgraph';
 import { hiddenNote, isTool, textOf } from '../loop/messages.ts';
 import { defineMiddleware, type Middleware, type State, type ToolCall } from '../loop/middleware.ts';
+import { scopeOf } from '../loop/scope.ts';
 import { toolMessagesOf } from '../middleware/tool-messages.ts';
 import { escapedText } from '../safety/tags.ts';
+import type { Skill } from '../skills/library.ts';
 import { virtualPath } from '../tools/paths.ts';
 import { markOfCompaction } from './compaction.ts';
 
@@ -14,6 +16,11 @@ const MAX_DESCRIPTION = 500;
 /** Skills that the block names, the newest. */
 const MAX_SKILLS = 8;
 
+/** It reads whatever a command prints. */
+const SHELL = 'bash';
+/** Lines of a skill's instructions that a command must have shown, so that it counts as read. */
+const SHOWN_LINES = 3;
+
 export interface DurableContextSettings {
   /** Tools whose reading of a `SKILL.md` is remembered; empty = none is. */
   readonly skillFileReadTools: readonly string[];
@@ -21,7 +28,7 @@ export interface DurableContextSettings {
 }
 
 export const DEFAULT_DURABLE_CONTEXT: DurableContextSettings = {
-  skillFileReadTools: ['read_file', 'read', 'view', 'cat'],
+  skillFileReadTools: ['read_file', 'read', 'view', 'cat', SHELL],
   skillsRoot: '/mnt/skills/',
 };
 
@@ -39,7 +46,7 @@ const AUTHORITY = new SystemMessage({
  * whose messages are still in the history are not repeated, so the block changes only when messages go.
  *
  * Delegations are noted by the `task` tool itself, from its structured result. Reads of skills are noted here, by path, name and description;
- * their text is not kept.
+ * their text is not kept. A skill that a command prints is read as well: it restricts and gives the same as one that a tool for files has read.
  */
 export function durableContextMiddleware(settings: DurableContextSettings): Middleware {
   const readers = new Set(settings.skillFileReadTools);
@@ -55,11 +62,16 @@ export function durableContextMiddleware(settings: DurableContextSettings): Midd
     async wrapToolCall(request, handler) {
       const result = await handler(request);
       if (!readers.has(request.toolCall.name)) return result;
-      const skill = skillOf(request.toolCall, toolMessagesOf(result)[0], settings.skillsRoot);
-      if (skill === null) return result;
+      const [message] = toolMessagesOf(result);
+      const read =
+        request.toolCall.name === SHELL
+          ? skillsShown(request.toolCall, message, scopeOf(request.runtime).skills ?? [])
+          : skillOf(request.toolCall, message, settings.skillsRoot);
       const known = (request.state.skill_context ?? []) as readonly { path?: unknown; description?: unknown }[];
-      if (known.some((entry) => entry.path === skill.path && entry.description === skill.description)) return result;
-      return withUpdate(result, { skill_context: [skill] });
+      const news = read.filter(
+        (skill) => !known.some(({ path, description }) => path === skill.path && description === skill.description),
+      );
+      return news.length === 0 ? result : withUpdate(result, { skill_context: news });
     },
   });
 }
@@ -144,10 +156,35 @@ function filePath(given: unknown): string | null {
   }
 }
 
-function skillOf(call: ToolCall, message: ToolMessage | undefined, root: string): SkillReference | null {
+/**
+ * The skills whose instructions a command has printed. Told by the output, however the command names the file; the name must stand in the command, so
+ * that a page which quotes a skill makes nobody read it.
+ */
+function skillsShown(
+  call: ToolCall,
+  message: ToolMessage | undefined,
+  skills: readonly Skill[],
+): readonly SkillReference[] {
+  const { command } = call.args as { readonly command?: unknown };
+  if (typeof command !== 'string' || !command.includes('SKILL.md') || message === undefined) return [];
+  const output = textOf(message as BaseMessage);
+  return skills
+    .filter(({ enabled, body }) => {
+      const lines = body.split('\n', 200).map((line) => line.trim());
+      const first = lines.filter((line) => line !== '').slice(0, SHOWN_LINES);
+      return enabled && first.length > 0 && first.every((line) => output.includes(line));
+    })
+    .map(({ location, name, description }) => ({
+      path: `${location}/SKILL.md`,
+      name,
+      description: description.slice(0, MAX_DESCRIPTION),
+    }));
+}
+
+function skillOf(call: ToolCall, message: ToolMessage | undefined, root: string): readonly SkillReference[] {
   const path = filePath(call.args.path);
-  if (path === null || !path.startsWith(root) || !path.endsWith('/SKILL.md')) return null;
-  if (message === undefined || message.status === 'error') return null;
+  if (path === null || !path.startsWith(root) || !path.endsWith('/SKILL.md')) return [];
+  if (message === undefined || message.status === 'error') return [];
   const head = /^---\n([\s\S]{0,8000}?)\n---/.exec(textOf(message as BaseMessage).slice(0, 10_000))?.[1] ?? '';
   const field = (name: string): string =>
     new RegExp(`^${name}:[ \\t]*(.{0,1000})$`, 'm')
@@ -155,7 +192,7 @@ function skillOf(call: ToolCall, message: ToolMessage | undefined, root: string)
       ?.replace(/^["']|["']$/g, '')
       .trim() ?? '';
   const folder = path.split('/').at(-2) ?? '';
-  return { path, name: field('name') || folder, description: field('description').slice(0, MAX_DESCRIPTION) };
+  return [{ path, name: field('name') || folder, description: field('description').slice(0, MAX_DESCRIPTION) }];
 }
 
 function withUpdate(result: ToolMessage | Command, more: Record<string, unknown>): Command {

@@ -27,7 +27,16 @@ const named = (name: string, answer: (args: Record<string, string>) => string = 
     { name, description: name, schema: z.object({ path: z.string().optional() }) },
   );
 const SKILL_FILE = '---\nname: chart\ndescription: About chart\n---\nDraw.';
-const TOOLS = [named('bash'), named('web_search'), named('read_file', () => SKILL_FILE), named('ask_clarification')];
+/** What the next command prints. */
+let printed = 'done';
+const bash = tool(
+  () => {
+    ran.push('bash');
+    return printed;
+  },
+  { name: 'bash', description: 'bash', schema: z.object({ command: z.string().optional() }) },
+);
+const TOOLS = [bash, named('web_search'), named('read_file', () => SKILL_FILE), named('ask_clarification')];
 
 async function play(
   input: readonly (HumanMessage | AIMessage)[],
@@ -172,6 +181,28 @@ describe('tools that skills allow', () => {
       expect(ran).toEqual(['read_file', 'web_search']);
     },
   );
+
+  test('one that a command prints was read, however it was named; quoted elsewhere, in part or switched off it was not', async () => {
+    const body = 'Draw with care.\n\nFirst the axes,\n  then the bars.\nLast a legend.';
+    const chart = skill('chart', { allowedTools: ['bash'], body });
+    const after = async (command: string, output: string, skills: readonly Skill[] = [chart]) => {
+      printed = output;
+      const { offered, values } = await play([user('go')], [call('bash', { command }), { text: 'ok' }], skills);
+      return { tools: offered[1]?.length, read: values.skill_context };
+    };
+    const entry = { path: '/mnt/skills/public/chart/SKILL.md', name: 'chart', description: 'About chart' };
+    expect(await after('cd /mnt/skills/public/chart && cat SKILL.md', `---\n---\n${body}`)).toEqual({
+      tools: 3,
+      read: [entry],
+    });
+    const numbered = body.split('\n').map((line, at) => `${at}\t${line}`);
+    expect((await after('cat -n "$D"/SKILL.md | head -4', numbered.slice(0, 4).join('\n'))).tools).toBe(3);
+    expect(await after('curl https://example.org/page', body)).toEqual({ tools: 4, read: undefined });
+    expect(await after('head -1 /mnt/skills/*/*/SKILL.md', 'Draw with care.')).toEqual({ tools: 4, read: undefined });
+    const off = { ...chart, enabled: false };
+    expect((await after('cat SKILL.md', body, [off])).read).toBeUndefined();
+    expect((await after('cat SKILL.md', 'anything', [skill('empty', { body: '' })])).read).toBeUndefined();
+  });
 
   test('several that were read are united; one that names none takes nothing back', verifies('SK-9'), async () => {
     const reading = (name: string): Turn => call('read_file', { path: `/mnt/skills/public/${name}/SKILL.md` });

@@ -208,7 +208,7 @@ export const KEYS: Readonly<Record<string, KeyNote>> = {
   'summarization.keep.value': ['20', '10', 'the same'],
   'summarization.trim_tokens_to_summarize': ['24000'],
   'summarization.summary_prompt': ['built in'],
-  'summarization.skill_file_read_tool_names': ['read_file, read, view, cat'],
+  'summarization.skill_file_read_tool_names': ['read_file, read, view, cat, bash'],
   'loop_detection.enabled': ['true'],
   'loop_detection.warn_threshold': ['3'],
   'loop_detection.hard_limit': ['5'],
