@@ -8,18 +8,40 @@ import {
 } from '@reindeer/agent';
 import { type MemoryStore, ReindeerError, type Surroundings } from '@reindeer/protocol';
 import type { MemoryConfiguration } from './config/memory.ts';
-import { memoryRoutes } from './http/memory.ts';
+import { type MemoryBackend, memoryRoutes } from './http/memory.ts';
 import type { Api } from './http/route.ts';
 import type { FlushingMemory } from './life/memory-step.ts';
 
 export interface MemoryService {
-  /** null = the manager is `noop`, or one of the operator's own: here nothing is remembered. */
+  /** null = the manager is `noop`, or one of the operator's own: here nothing is remembered by us. */
   readonly memory: Memory | null;
   /** What agents are told, and where conversations are noted; null = nothing is. */
   readonly source: (MemorySource & MemoryCapture) | null;
-  /** null = nothing learns. */
+  /** null = nothing learns, and nothing has to end. */
   readonly learner: FlushingMemory | null;
   readonly modules: readonly ((api: Api) => void)[];
+}
+
+/** A memory of the operator's own. Beside being told and asked, it may do what the routes offer, and end in its own way. */
+export type OwnMemory = MemorySource &
+  MemoryCapture &
+  MemoryBackend & {
+    /** At a stop: ends what is under way, within milliseconds. */
+    flush?(timeoutMs: number): Promise<unknown>;
+    close?(): Promise<void>;
+  };
+
+/** The stop of such a memory; null = there is nothing to stop. */
+function stopOf(own: OwnMemory | null): FlushingMemory | null {
+  if (own === null || (typeof own.flush !== 'function' && typeof own.close !== 'function')) return null;
+  return {
+    start: () => {},
+    flush: async (timeoutMs) => {
+      await own.flush?.(timeoutMs);
+      return { complete: true, waiting: null };
+    },
+    close: async () => await own.close?.(),
+  };
 }
 
 /**
@@ -33,8 +55,7 @@ export function createMemory(parts: {
   readonly ask: () => AskModel | null;
   readonly modelName: () => string | null;
   readonly surroundings: Surroundings;
-  /** A memory of the operator's own. */
-  readonly own?: (MemorySource & MemoryCapture) | null;
+  readonly own?: OwnMemory | null;
 }): MemoryService {
   const { store, configuration, ask, modelName, surroundings } = parts;
   const memory =
@@ -67,14 +88,15 @@ export function createMemory(parts: {
           },
           surroundings,
         });
+  const own = parts.own ?? null;
   return {
     memory,
-    source: memory ?? parts.own ?? null,
-    learner,
+    source: memory ?? own,
+    learner: learner ?? stopOf(own),
     modules: [
       (api) =>
         memoryRoutes(api, {
-          memory,
+          memory: memory ?? own,
           get learner() {
             return learns() ? learner : null;
           },

@@ -1,12 +1,5 @@
 import type { StructuredToolInterface } from '@langchain/core/tools';
-import {
-  type AuthorizationProvider,
-  type GuardrailProvider,
-  type MemoryCapture,
-  type MemorySource,
-  ownTool,
-  type SafetyDetector,
-} from '@reindeer/agent';
+import { type AuthorizationProvider, type GuardrailProvider, ownTool, type SafetyDetector } from '@reindeer/agent';
 import {
   type Logger,
   type OwnershipStore,
@@ -16,6 +9,7 @@ import {
 } from '@reindeer/protocol';
 import { isOwnModule, ownExport, ownPart } from './config/class-path.ts';
 import type { Settings } from './config/settings.ts';
+import type { OwnMemory } from './memory.ts';
 
 const DEFAULT_TOOL_TIMEOUT_MS = 120_000;
 
@@ -118,10 +112,7 @@ export async function ownPolicies({ agent, root }: Settings): Promise<{
 }
 
 /** A memory of the operator's own: what is told to models, and what is noted of conversations (EXT-4). null = ours. */
-export async function ownMemory(
-  { memory, root }: Settings,
-  surroundings: Surroundings,
-): Promise<(MemorySource & MemoryCapture) | null> {
+export async function ownMemory({ memory, root }: Settings, surroundings: Surroundings): Promise<OwnMemory | null> {
   if (memory.module === null) return null;
   const { clock, logger } = surroundings;
   return await ownPart(memory.module.use, root, 'memory.manager_class', ['context', 'capture'], {

@@ -3,7 +3,7 @@ import { type MemoryStore, ReindeerError } from '@reindeer/protocol';
 import { testSurroundings, verifies } from '@reindeer/testkit';
 import { afterEach, describe, expect, test } from 'vitest';
 import { memoryOf } from '../config/memory.ts';
-import { createMemory } from '../memory.ts';
+import { createMemory, type OwnMemory } from '../memory.ts';
 import { type Fixture, startFixture } from '../testing/http-fixture.ts';
 
 const open: Fixture[] = [];
@@ -13,7 +13,7 @@ afterEach(async () => {
 
 async function server(
   section: Parameters<typeof memoryOf>[0],
-  options: { learns?: boolean; store?: (inner: MemoryStore) => MemoryStore } = {},
+  options: { learns?: boolean; store?: (inner: MemoryStore) => MemoryStore; own?: OwnMemory } = {},
 ) {
   const surroundings = testSurroundings();
   const inner = openMemory({ surroundings, database: new MemoryDatabase(surroundings.random) }).memory;
@@ -24,6 +24,7 @@ async function server(
     ask: () => (options.learns === false ? null : async () => '{}'),
     modelName: () => 'quick',
     surroundings,
+    own: options.own ?? null,
   });
   const fixture = await startFixture({ surroundings, modules: service.modules });
   open.push(fixture);
@@ -48,6 +49,77 @@ const OPERATIONS: readonly (readonly [method: string, path: string, body?: objec
   ['GET', '/memory/search?query=tea'],
   ['DELETE', '/memory'],
 ];
+
+describe('a memory of the operator’s own', () => {
+  const port = { context: async () => null, capture: async () => {} };
+  const use = { manager_class: './mine.mjs:create' };
+
+  test('what it lacks is answered 501 with its name, and nothing is changed by half', verifies('MEM-8'), async () => {
+    const bare = await server(use, { own: port });
+    for (const [method, path, body] of OPERATIONS)
+      expect(await bare.ask(method, path, body)).toMatchObject({ status: 501, body: { code: 'not_implemented' } });
+    expect((await bare.ask('GET', '/memory/search?query=tea')).body).toMatchObject({
+      detail: expect.stringContaining('"find"'),
+    });
+    expect(await bare.ask('GET', '/memory/status')).toMatchObject({ status: 200, body: { facts: 0, pending: 0 } });
+    let cleared = 0;
+    const own = {
+      ...port,
+      clear: async () => {
+        cleared += 1;
+      },
+    };
+    const { ask, service } = await server(use, { own });
+    // Its answer would be the document, which cannot be shown.
+    expect((await ask('DELETE', '/memory')).body).toMatchObject({ detail: expect.stringContaining('"document"') });
+    expect([cleared, service.learner]).toEqual([0, null]);
+  });
+
+  test('what it can do is done for the user who asks, and it ends at the stop', verifies('MEM-8'), async () => {
+    const done: unknown[] = [];
+    const fact = {
+      id: 'f',
+      content: 'Drinks tea',
+      category: 'preference',
+      confidence: 0.9,
+      createdAt: 1_000,
+      confirmedAt: 1_000,
+      source: 'mine',
+      sourceError: null,
+      consolidatedFrom: [],
+      revision: 1,
+    };
+    class Mine {
+      readonly context = port.context;
+      readonly capture = port.capture;
+      readonly facts = [fact];
+      async document(owner: unknown) {
+        done.push(owner);
+        return { revision: 7, updatedAt: null, sections: {}, facts: this.facts };
+      }
+      async delete(_owner: unknown, id: string) {
+        this.facts.splice(
+          this.facts.findIndex((one) => one.id === id),
+          1,
+        );
+      }
+      async flush(timeoutMs: number) {
+        done.push(timeoutMs);
+      }
+    }
+    const { ask, service } = await server(use, { own: new Mine() as unknown as OwnMemory });
+    expect((await ask('GET', '/memory?agent_name=Writer')).body).toMatchObject({
+      revision: 7,
+      facts: [{ id: 'f', content: 'Drinks tea' }],
+    });
+    expect(done).toEqual([{ userId: 'default', agentName: 'writer' }]);
+    expect((await ask('DELETE', '/memory/facts/f')).body).toMatchObject({ facts: [] });
+    expect((await ask('POST', '/memory/facts', { content: 'x' })).status).toBe(501);
+    expect(await service.learner?.flush(5_000)).toEqual({ complete: true, waiting: null });
+    await service.learner?.close();
+    expect(done.at(-1)).toBe(5_000);
+  });
+});
 
 describe('the memory over HTTP', () => {
   test('a server that remembers nothing says so to each operation', verifies('MEM-7', 'MEM-1'), async () => {

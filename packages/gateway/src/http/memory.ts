@@ -15,9 +15,15 @@ import { type Api, type RequestContext, route } from './route.ts';
 
 const tag = 'Memory';
 
+/** What a memory does for these routes. One of the operator's own may lack any of it: what needs that is answered 501 (MEM-8). */
+export type MemoryBackend = Partial<
+  Pick<Memory, 'document' | 'pending' | 'audit' | 'find' | 'create' | 'update' | 'delete' | 'clear' | 'import'>
+>;
+type Able = <Name extends keyof MemoryBackend>(name: Name) => NonNullable<MemoryBackend[Name]>;
+
 export interface MemoryRouteParts {
   /** null = this server remembers nothing. */
-  readonly memory: Memory | null;
+  readonly memory: MemoryBackend | null;
   readonly learner: { readonly status?: LearnerStatus } | null;
   readonly configuration: MemoryConfiguration;
   /** The model that learns; null = none can. */
@@ -32,23 +38,31 @@ const agentQuery = z.object({
     .optional(),
 });
 const factParams = z.object({ fact_id: z.string().min(1).max(100) });
-const answers = { 501: 'This server remembers nothing.' };
+const answers = { 501: 'This server remembers nothing, or its memory cannot do this.' };
 
 /** What is remembered of the user: seen, corrected, taken along and erased (MEM-7). */
 export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
-  const memoryOf = (): Memory => {
-    if (parts.memory === null)
-      throw new ReindeerError(
-        'not_implemented',
-        'This server remembers nothing that can be shown: memory.manager_class is noop, or a memory of its operator’s own. That can be changed in config.yaml.',
-      );
-    return parts.memory;
+  const { memory } = parts;
+  const able: Able = (name) => {
+    const operation = memory?.[name];
+    if (typeof operation === 'function') return operation.bind(memory) as never;
+    throw new ReindeerError(
+      'not_implemented',
+      memory === null
+        ? 'This server remembers nothing: memory.manager_class is noop. That can be changed in config.yaml.'
+        : `The memory of this server is its operator’s own and cannot do this: it has no function "${name}".`,
+      { detail: { operation: name } },
+    );
   };
   const ownerOf = (c: RequestContext, query: z.output<typeof agentQuery>): MemoryOwner => ({
     userId: c.get('userId'),
     agentName: query.agent_name?.toLowerCase() ?? null,
   });
-  const shown = async (owner: MemoryOwner): Promise<JsonObject> => documentView(await memoryOf().document(owner));
+  /** Asked for before a change, so that one whose result cannot be shown is not made. */
+  const shown = (): ((owner: MemoryOwner) => Promise<JsonObject>) => {
+    const document = able('document');
+    return async (owner) => documentView(await document(owner));
+  };
 
   for (const [method, path, summary] of [
     ['get', '/memory', 'Everything that is remembered of the user.'],
@@ -65,7 +79,7 @@ export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
         query: agentQuery,
         answers: { 200: 'The document.', 500: 'The memory is damaged.', ...answers },
       },
-      async ({ c, query }) => c.json(await shown(ownerOf(c, query))),
+      async ({ c, query }) => c.json(await shown()(ownerOf(c, query))),
     );
 
   route(
@@ -80,8 +94,9 @@ export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
     },
     async ({ c, query }) => {
       const owner = ownerOf(c, query);
-      await memoryOf().clear(owner);
-      return c.json(await shown(owner));
+      const show = shown();
+      await able('clear')(owner);
+      return c.json(await show(owner));
     },
   );
   route(
@@ -97,11 +112,12 @@ export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
     },
     async ({ c, query, body }) => {
       const owner = ownerOf(c, query);
-      const { leftOut } = await memoryOf().import(owner, importOf(body));
-      return c.json({ ...(await shown(owner)), left_out: leftOut });
+      const show = shown();
+      const { leftOut } = await able('import')(owner, importOf(body));
+      return c.json({ ...(await show(owner)), left_out: leftOut });
     },
   );
-  factRoutes(api, memoryOf, ownerOf);
+  factRoutes(api, able, shown, ownerOf);
 
   route(
     api,
@@ -125,16 +141,16 @@ export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
       answers: { 200: 'The state.' },
     },
     async ({ c, query }) => {
-      const { memory, learner, modelName, configuration } = parts;
+      const { learner, modelName, configuration } = parts;
       const owner = ownerOf(c, query);
-      const document = await memory?.document(owner);
+      const document = await memory?.document?.(owner);
       const { enabled } = configuration.settings;
       const status = learner?.status;
       return c.json({
         ...configView(configuration),
         revision: document?.revision ?? 0,
         facts: document?.facts.length ?? 0,
-        pending: (await memory?.pending(owner.userId)) ?? 0,
+        pending: (await memory?.pending?.(owner.userId)) ?? 0,
         learning: {
           enabled: enabled && modelName !== null,
           model: enabled ? modelName : null,
@@ -149,7 +165,7 @@ export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
           last_at: timeOf(status?.lastAt ?? null),
           last_outcome: status?.lastOutcome ?? null,
         },
-        removed: memory === null ? [] : (await memory.audit(owner.userId)).slice(-20).map(auditView),
+        removed: ((await memory?.audit?.(owner.userId)) ?? []).slice(-20).map(auditView),
       });
     },
   );
@@ -157,7 +173,8 @@ export function memoryRoutes(api: Api, parts: MemoryRouteParts): void {
 
 function factRoutes(
   api: Api,
-  memoryOf: () => Memory,
+  able: Able,
+  shown: () => (owner: MemoryOwner) => Promise<JsonObject>,
   ownerOf: (c: RequestContext, query: z.output<typeof agentQuery>) => MemoryOwner,
 ): void {
   const refused = { 400: 'Empty, too long, or a confidence outside of 0 to 1.', ...answers };
@@ -176,7 +193,7 @@ function factRoutes(
       answers: { 200: '{facts}', ...answers },
     },
     async ({ c, query }) => {
-      const found = await memoryOf().find(ownerOf(c, query), {
+      const found = await able('find')(ownerOf(c, query), {
         text: query.query,
         category: query.category ?? null,
         limit: query.limit,
@@ -198,7 +215,7 @@ function factRoutes(
     async ({ c, query, body }) => {
       const input = { category: 'context', confidence: 0.5, ...factOf(body) };
       if (input.content === undefined) throw badFact('content', 'is missing');
-      return c.json(factView(await memoryOf().create(ownerOf(c, query), { ...input, content: input.content })), 201);
+      return c.json(factView(await able('create')(ownerOf(c, query), { ...input, content: input.content })), 201);
     },
   );
   route(
@@ -227,9 +244,7 @@ function factRoutes(
     },
     async ({ c, params, query, body }) => {
       const { revision } = body;
-      return c.json(
-        factView(await memoryOf().update(ownerOf(c, query), params.fact_id, { ...factOf(body), revision })),
-      );
+      return c.json(factView(await able('update')(ownerOf(c, query), params.fact_id, { ...factOf(body), revision })));
     },
   );
   route(
@@ -245,8 +260,9 @@ function factRoutes(
     },
     async ({ c, params, query }) => {
       const owner = ownerOf(c, query);
-      await memoryOf().delete(owner, params.fact_id);
-      return c.json(documentView(await memoryOf().document(owner)));
+      const show = shown();
+      await able('delete')(owner, params.fact_id);
+      return c.json(await show(owner));
     },
   );
 }
