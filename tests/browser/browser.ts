@@ -30,8 +30,12 @@ export function launch(executablePath: string): Promise<Browser> {
   return chromium.launch({ executablePath, args: [...asRoot, '--disable-gpu', '--disable-dev-shm-usage'] });
 }
 
-/** Builds the page as it is now, in a process of its own: a test runner's environment would make it a development build. */
+/**
+ * Builds the page as it is now, in a process of its own: a test runner's environment would make it a development build. Where the program
+ * is a bundle, the page was built with it.
+ */
 export async function buildPage(): Promise<void> {
+  if (process.env.REINDEER_TEST_ENTRY !== undefined) return;
   const root = join(import.meta.dirname, '../..');
   await promisify(execFile)(
     process.execPath,
