@@ -1,4 +1,5 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import type { MutantReport, SeedReport } from './frame/play.ts';
 import { huntMutant, playSeeds } from './frame/play.ts';
@@ -67,12 +68,46 @@ async function main(): Promise<number> {
       `There is no mutant "${mutant}"; choose one of: ${worlds.flatMap((world) => world.mutants.map(({ name }) => name)).join(', ')}.`,
     );
 
+  if (worlds.length > 1 && mutant === undefined) return playApart(worlds);
   let code = 0;
   for (const world of worlds) {
     const wish = { first, seeds, seconds, mutants, mutant, json };
     const single = seeds === 1 && !mutants && !json;
     if (!(single ? await showSeed(world, wish) : await playWorld(world, wish))) code = 1;
   }
+  return code;
+}
+
+/** Each world in a process of its own with the same wishes, as many at a time as there are cores. Reports stay whole. */
+async function playApart(worlds: readonly World[]): Promise<number> {
+  const waiting = [...worlds];
+  const playing = new Set<ChildProcess>();
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+    process.once(signal, () => {
+      for (const child of playing) child.kill('SIGKILL');
+      process.exit(130);
+    });
+  let code = 0;
+  const lane = async (): Promise<void> => {
+    for (let world = waiting.shift(); world !== undefined; world = waiting.shift()) {
+      // The last `--world` counts.
+      const words = [...process.argv.slice(2), '--world', world.name];
+      const child = spawn(process.execPath, [import.meta.filename, ...words], { stdio: ['ignore', 'pipe', 'inherit'] });
+      playing.add(child);
+      let text = '';
+      child.stdout.setEncoding('utf8').on('data', (piece: string) => {
+        text += piece;
+      });
+      const ended = await new Promise<number>((resolve, reject) => {
+        child.once('error', reject);
+        child.once('close', (value) => resolve(value ?? 1));
+      });
+      playing.delete(child);
+      process.stdout.write(text);
+      code = Math.max(code, ended);
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(availableParallelism(), worlds.length) }, lane));
   return code;
 }
 
