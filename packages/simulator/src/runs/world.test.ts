@@ -47,9 +47,8 @@ describe('the world of runs', () => {
   });
 });
 
-/** One of each kind here; all of them in the suite `simulation`. */
+/** A few that a handful of seeds finds; all of them in the suite `simulation`. */
 const SAMPLE = [
-  'checkpoints-unfenced',
   'scan-then-act-claim',
   'terminal-overwritten',
   'cancel-not-delivered',
