@@ -1,9 +1,12 @@
 import { ShutdownOwnership } from '@reindeer/protocol';
 import { program } from './command/program.ts';
+import { useCompileCache } from './compile-cache.ts';
 import { VERSION } from './version.ts';
 
 /** How long after the last step something may still keep the process alive before it is said and the process left. */
 const LINGER_MS = 5_000;
+
+await useCompileCache(import.meta.url);
 
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
 

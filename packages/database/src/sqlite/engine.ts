@@ -1,3 +1,5 @@
+import { getCompileCacheDir } from 'node:module';
+import { dirname } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import type { FromWorker, ToWorker, WorkerInput } from './worker.ts';
 
@@ -22,7 +24,7 @@ export type StartEngine = (events: EngineEvents) => Engine;
 /** A real thread with its own copy of this package. */
 export function workerEngine(workerUrl: URL, input: WorkerInput): StartEngine {
   return (events) => {
-    const worker = new Worker(workerUrl, { workerData: input, name: 'reindeer-database' });
+    const worker = new Worker(workerUrl, { workerData: input, name: 'reindeer-database', env: environment() });
     worker.on('message', (message: FromWorker) => events.onMessage(message));
     worker.on('error', (error) => events.onError(error));
     worker.on('exit', () => events.onExit());
@@ -31,4 +33,13 @@ export function workerEngine(workerUrl: URL, input: WorkerInput): StartEngine {
       terminate: () => void worker.terminate(),
     };
   };
+}
+
+/** Its own, and where this thread keeps what it compiled: that is not passed on by itself. */
+function environment(): NodeJS.ProcessEnv {
+  const cache = getCompileCacheDir();
+  // Below the folder that was asked for there is one per version of Node.
+  return cache === undefined
+    ? process.env
+    : { ...process.env, NODE_COMPILE_CACHE: dirname(cache), NODE_COMPILE_CACHE_PORTABLE: '1' };
 }
