@@ -165,6 +165,24 @@ describe('the demo model', () => {
     expect(play(`judge Anna${item}`, tools).text).toMatch(/would now do this: judge Anna$/);
   });
 
+  test('hears of the end of a batch without beginning it again', () => {
+    const notice =
+      '[Automatic notice, not written by the user] The batch "Words" (b-1) is over: completed.\nDo not start it again.';
+    const turn = demoScript({
+      caller: 'd',
+      model: 'demo',
+      messages: [
+        { ...message('user', 'start a batch'), written: true },
+        message('assistant', 'It goes on.'),
+        { ...message('user', notice), written: false },
+      ],
+      tools: offer([...ALL, 'batch_task']),
+      attempt: 1,
+    });
+    expect(turn.toolCalls).toBeUndefined();
+    expect(turn.text).toContain('“Words” is over');
+  });
+
   test('calls any tool, those of MCP servers by the end of their name', () => {
     const tools = offer([...ALL, 'everything_echo']);
     expect(play('call: echo {"message":"hi"}', tools).calls).toEqual([

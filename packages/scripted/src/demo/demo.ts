@@ -16,6 +16,9 @@ export const DEMO_MODEL = {
 /** Milliseconds between pieces: slow enough to see the stream, quick enough not to bore. */
 const PACE = { delayMs: 12, pieceSize: 10 } as const;
 
+/** How the server tells that a batch has ended. */
+const BATCH_OVER = /^\[Automatic notice[^\]\n]{0,100}\] The batch "([^"\n]{0,300})"/;
+
 /**
  * The model that Reindeer offers when no key is configured. It keeps nothing: what to do next follows from the newest message of
  * the user and the tool results after it. It never claims to be an AI and uses only tools that are offered.
@@ -37,6 +40,9 @@ export const demoScript: Script = (request) => {
     before: request.messages.slice(0, Math.max(newest, 0)),
     results: request.messages.slice(newest + 1).filter((message) => message.role === 'tool'),
   };
+  // What the server tells of itself is no request: the one before it is done already.
+  const over = BATCH_OVER.exec(request.messages.at(-1)?.text ?? '')?.[1];
+  if (over !== undefined) return { ...PACE, text: words.batchOver(over) };
   const question = lastQuestion(scene);
   if (question) return { ...PACE, text: words.answered(shorten(asked)) };
   return { ...PACE, ...play(scene, readIntent(asked)) };

@@ -38,6 +38,8 @@ export interface DemoWords {
   readonly batchPrompt: string;
   readonly batchItems: readonly string[];
   readonly batchDone: (result: string) => string;
+  /** When the server tells of the end of one. */
+  readonly batchOver: (title: string) => string;
   readonly called: (tool: string, result: string) => string;
   readonly tools: (names: readonly string[]) => string;
   readonly noSkill: string;
@@ -142,6 +144,7 @@ ${looked}
   batchItems: ['Dasher', 'Dancer', 'Prancer', 'Vixen', 'Comet'],
   batchDone: (result) =>
     `The batch is over:\n\n${result}\n\n_${LABEL_ENGLISH} A real model would read, judge or write in each item._`,
+  batchOver: (title) => `Reindeer tells me that the batch “${title}” is over. Its card above has the results.`,
   called: (tool, result) => `\`${tool}\` answered:\n\n\`\`\`\n${result}\n\`\`\``,
   tools: (names) => `This run offers ${names.length} tools: ${names.map((name) => `\`${name}\``).join(', ')}.`,
   noSkill: `${LABEL_ENGLISH} No skill is switched on. The page **Skills** lists them.`,
@@ -237,6 +240,7 @@ ${looked}
   batchPrompt: '运行：echo "{{name}} $(printf %s {{name}} | wc -m)"',
   batchItems: ['Dasher', 'Dancer', 'Prancer', 'Vixen', 'Comet'],
   batchDone: (result) => `批量任务已结束：\n\n${result}\n\n_${LABEL_CHINESE} 真正的模型会在每一项中阅读、判断或写作。_`,
+  batchOver: (title) => `Reindeer 通知我：批量任务“${title}”已结束，结果见上面的卡片。`,
   called: (tool, result) => `\`${tool}\` 的结果：\n\n\`\`\`\n${result}\n\`\`\``,
   tools: (names) => `本次运行有 ${names.length} 个工具：${names.map((name) => `\`${name}\``).join('、')}。`,
   noSkill: `${LABEL_CHINESE} 没有打开任何技能。**技能**页面列出所有技能。`,
