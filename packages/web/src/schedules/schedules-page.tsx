@@ -5,15 +5,13 @@ import { Dialog } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { PlaceLink, usePage } from '../parts/page-context.tsx';
 import { Content, PageFrame } from '../parts/page-frame.tsx';
+import { useLookAgain } from '../parts/use-look-again.ts';
 import { useLoad, useWork, WorkTrouble } from '../parts/use-work.tsx';
 import { isWordKey, timeText } from '../words/words.ts';
 import { ScheduleForm } from './schedule-form.tsx';
-import { readTaskRuns, readTasks, type Task, whenText } from './schedules.ts';
+import { lookAfter, readTaskRuns, readTasks, type Task, whenText } from './schedules.ts';
 
 type Asking = { readonly what: 'create' } | { readonly what: 'edit' | 'delete' | 'runs'; readonly task: Task };
-
-/** How often the page looks while a task is at work. */
-const LOOK_MS = 3_000;
 
 interface SchedulesPageProps {
   readonly api: Api;
@@ -33,12 +31,10 @@ export default function SchedulesPage({ api, models, onRuns }: SchedulesPageProp
   const { value, trouble, reload } = useLoad(load);
   const [asking, setAsking] = useState<Asking | null>(null);
   const close = () => setAsking(null);
-  const isMoving = value?.some((task) => task.active) === true;
-  useEffect(() => {
-    if (!isMoving) return undefined;
-    const timer = setInterval(reload, LOOK_MS);
-    return () => clearInterval(timer);
-  }, [isMoving, reload]);
+  useLookAgain(
+    reload,
+    useCallback(() => lookAfter(value ?? [], Date.now()), [value]),
+  );
   const runs = value?.map((task) => `${task.id} ${task.runCount} ${task.active}`).join('\n');
   useEffect(() => {
     if (runs !== undefined) onRuns();

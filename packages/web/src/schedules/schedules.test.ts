@@ -6,6 +6,7 @@ import {
   EMPTY_WHEN,
   lacks,
   localTime,
+  lookAfter,
   readTaskRuns,
   readTasks,
   taskBody,
@@ -98,4 +99,15 @@ test('runs are read, whatever else there is', () => {
   expect(runs).toEqual([
     { id: 'o', threadId: 't', status: 'skipped', isManual: true, scheduledFor: null, error: null },
   ]);
+});
+
+test('the page looks again when something can have changed: soon while a task is at work, at the next time, and now and then', () => {
+  const task = (nextAt: number | null, active = false) => ({ nextAt, active });
+  expect(lookAfter([], 0)).toBe(30_000);
+  expect(lookAfter([task(null)], 0)).toBe(30_000);
+  expect(lookAfter([task(100_000), task(9_000)], 1_000)).toBe(9_000);
+  expect(lookAfter([task(100_000)], 0)).toBe(30_000);
+  // One whose time has passed is begun by the server as soon as it can.
+  expect(lookAfter([task(0)], 60_000)).toBe(3_000);
+  expect(lookAfter([task(100_000), task(null, true)], 0)).toBe(3_000);
 });

@@ -83,6 +83,19 @@ export const readTaskRuns = (value: unknown): readonly TaskRun[] =>
       : [],
   );
 
+/** How long the page looks at what it knows: while a task is at work, and at most. Other windows and agents make tasks, too. */
+const SOON_MS = 3_000;
+const MOST_MS = 30_000;
+/** The server begins a task a little after its time. */
+const BEGINS_AFTER_MS = 1_000;
+
+/** After how many milliseconds something of these tasks can have changed. */
+export function lookAfter(tasks: readonly Pick<Task, 'active' | 'nextAt'>[], now: number): number {
+  if (tasks.some((task) => task.active)) return SOON_MS;
+  const next = tasks.flatMap(({ nextAt }) => (nextAt === null ? [] : [nextAt - now + BEGINS_AFTER_MS]));
+  return Math.max(SOON_MS, Math.min(MOST_MS, ...next));
+}
+
 /** How often, as the form asks it. */
 export const RHYTHMS = ['once', 'hourly', 'daily', 'weekly', 'monthly', 'custom'] as const;
 export type Rhythm = (typeof RHYTHMS)[number];
