@@ -1,6 +1,7 @@
 import { useId, useState } from 'react';
 import { CodeBlock } from '../parts/code-block.tsx';
-import { useSay } from '../parts/page-context.tsx';
+import { usePage, useSay } from '../parts/page-context.tsx';
+import { toolTitle } from '../words/tools.ts';
 import type { Decision, Interrupt, PendingAction } from './interrupts.ts';
 import { isDictionary } from './wire.ts';
 
@@ -68,7 +69,7 @@ interface ActionCardProps {
 }
 
 function ActionCard({ action, decision, onDecide }: ActionCardProps) {
-  const say = useSay();
+  const { say, language } = usePage();
   const [argsText, setArgsText] = useState(() => JSON.stringify(action.args, null, 2));
   const [reason, setReason] = useState('');
   const [invalid, setInvalid] = useState(false);
@@ -90,7 +91,7 @@ function ActionCard({ action, decision, onDecide }: ActionCardProps) {
   return (
     <div className="action">
       <p>
-        <strong>{action.name}</strong>
+        <strong>{toolTitle(action.name, language)}</strong>
         {action.description === null ? null : <span className="note"> {action.description}</span>}
       </p>
       {editing ? (

@@ -4,6 +4,7 @@ import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
 import { SafePart } from '../parts/safe-part.tsx';
 import { useWork, WorkTrouble } from '../parts/use-work.tsx';
+import { toolTitle } from '../words/tools.ts';
 import { isWordKey, whole } from '../words/words.ts';
 import { useChat, useChatState } from './chat-context.tsx';
 import { readSteps, type Task, type TaskStep } from './tasks.ts';
@@ -106,7 +107,7 @@ export function TaskCard({ view, messageId }: { readonly view: CallView; readonl
 }
 
 function StepLine({ step }: { readonly step: TaskStep }) {
-  const { say } = usePage();
+  const { say, language } = usePage();
   if (step.kind === 'result')
     return (
       <li className={step.failed ? 'step-result trouble' : 'step-result'}>
@@ -119,15 +120,12 @@ function StepLine({ step }: { readonly step: TaskStep }) {
   return (
     <li>
       {step.text === '' ? null : <p className="plain">{step.text.slice(0, SHOWN)}</p>}
-      {step.calls.map((call, index) => {
-        const key = `tool.${call.name}`;
-        return (
-          // biome-ignore lint/suspicious/noArrayIndexKey: calls of a step never change
-          <p key={index}>
-            {isWordKey(key) ? say(key) : call.name} <code>{call.hint}</code>
-          </p>
-        );
-      })}
+      {step.calls.map((call, index) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: calls of a step never change
+        <p key={index}>
+          {toolTitle(call.name, language)} <code>{call.hint}</code>
+        </p>
+      ))}
     </li>
   );
 }

@@ -1,10 +1,13 @@
+import { useMemo } from 'react';
 import { fileKind, fileName } from '../files/kinds.ts';
 import { Thumbnail } from '../files/thumbnail.tsx';
+import { SafeLink } from '../markdown/safe-link.tsx';
 import { CodeBlock } from '../parts/code-block.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
-import { isWordKey } from '../words/words.ts';
+import { toolTitle } from '../words/tools.ts';
 import { useChat } from './chat-context.tsx';
+import { readHits } from './hits.ts';
 import { readTodos } from './todos.ts';
 import type { CallView } from './turns.ts';
 import { presentedFiles } from './turns.ts';
@@ -15,16 +18,15 @@ const SHOWN = 30_000;
 
 /** One tool call: what it is, how it stands, and, folded away, its arguments and result. */
 export function ToolCard({ view }: { readonly view: CallView }) {
-  const { say } = usePage();
+  const { say, language } = usePage();
   const { call, result, status } = view;
-  const key = `tool.${call.name}`;
   const files = presentedFiles(view);
   return (
     <>
       <details className={`tool ${status}`} data-tool={call.name} data-status={status}>
         <summary>
           <Icon name="tool" />
-          <span className="tool-name">{isWordKey(key) ? say(key) : call.name || '…'}</span>
+          <span className="tool-name">{toolTitle(call.name, language) || '…'}</span>
           <span className="tool-hint">{hintOf(view)}</span>
           <span className="tool-status">{say(`tool.status.${status}`)}</span>
         </summary>
@@ -35,13 +37,31 @@ export function ToolCard({ view }: { readonly view: CallView }) {
           {result === null ? null : (
             <>
               <h4>{say('tool.result')}</h4>
-              <CodeBlock>{result.text === '' ? say('tool.empty') : cut(result.text)}</CodeBlock>
+              <Result tool={call.name} text={result.text} />
             </>
           )}
         </div>
       </details>
       {files.length === 0 ? null : <FileCards paths={files} />}
     </>
+  );
+}
+
+/** What a search found as links, anything else as it is. */
+function Result({ tool, text }: { readonly tool: string; readonly text: string }) {
+  const { say, openFile } = usePage();
+  const hits = useMemo(() => readHits(tool, text), [tool, text]);
+  if (hits === null) return <CodeBlock>{text === '' ? say('tool.empty') : cut(text)}</CodeBlock>;
+  return (
+    <ol className="hits">
+      {hits.map((hit, index) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: a page may be found twice, and a result never changes
+        <li key={index}>
+          <SafeLink address={hit.address} label={hit.title} onFile={openFile} />
+          <p className="note">{hit.snippet === '' ? hit.address : hit.snippet}</p>
+        </li>
+      ))}
+    </ol>
   );
 }
 
@@ -72,9 +92,19 @@ function hintOf({ call }: CallView): string {
   const args = call.args ?? {};
   if (call.name === 'write_todos')
     return readTodos(listOf(args.todos)).find((todo) => todo.status === 'in_progress')?.content ?? '';
-  for (const name of ['command', 'path', 'pattern', 'filepaths', 'query', 'url', 'description']) {
+  for (const name of [
+    'command',
+    'path',
+    'image_path',
+    'pattern',
+    'filepaths',
+    'query',
+    'url',
+    'description',
+    'content',
+  ]) {
     const value = args[name];
-    if (typeof value === 'string' && value !== '') return value.replace(/\s+/g, ' ').slice(0, 160);
+    if (typeof value === 'string' && value !== '') return value.slice(0, 400).replace(/\s+/g, ' ').slice(0, 160);
     if (Array.isArray(value)) return value.map((entry) => fileName(String(entry))).join(', ');
   }
   return '';

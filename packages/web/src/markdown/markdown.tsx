@@ -2,7 +2,8 @@ import { memo } from 'react';
 import ReactMarkdown, { type Components } from 'react-markdown';
 import remarkGfm from 'remark-gfm';
 import { CodeBlock } from '../parts/code-block.tsx';
-import { linkTarget } from './safety.ts';
+import { useSay } from '../parts/page-context.tsx';
+import { SafeLink } from './safe-link.tsx';
 
 /** Deeper nesting than this is shown as plain text: it can bring a renderer down. */
 const MAX_NESTING = 40;
@@ -32,6 +33,8 @@ function componentsFor(onFile: (path: string) => void): Components {
         label={alt === undefined || alt === '' ? src : alt}
       />
     ),
+    // The boxes of a list of tasks.
+    input: ({ checked }) => <Box checked={checked === true} />,
     pre: ({ children }) => <CodeBlock>{children}</CodeBlock>,
     table: ({ children }) => (
       // biome-ignore lint/a11y/noNoninteractiveTabindex: a wide table must be scrollable with the keyboard
@@ -42,30 +45,11 @@ function componentsFor(onFile: (path: string) => void): Components {
   };
 }
 
-interface SafeLinkProps {
-  readonly address: string | undefined;
-  readonly label: React.ReactNode;
-  readonly onFile: (path: string) => void;
-}
-
-export function SafeLink({ address, label, onFile }: SafeLinkProps) {
-  const target = linkTarget(address);
-  switch (target.kind) {
-    case 'web':
-      return (
-        <a href={target.address} target="_blank" rel="noopener noreferrer nofollow">
-          {label}
-        </a>
-      );
-    case 'file':
-      return (
-        <button type="button" className="link" onClick={() => onFile(target.path)}>
-          {label}
-        </button>
-      );
-    case 'none':
-      return <span>{label}</span>;
-  }
+function Box({ checked }: { readonly checked: boolean }) {
+  const say = useSay();
+  return (
+    <input type="checkbox" checked={checked} disabled aria-label={say(checked ? 'todos.completed' : 'todos.pending')} />
+  );
 }
 
 function isTooDeep(text: string): boolean {
