@@ -8,7 +8,7 @@ import { Page } from './parts/page-context.tsx';
 import { type PageName, type Place, pathOf, placeOf } from './route.ts';
 import { FindDialog, useFindKey } from './shell/find.tsx';
 import { Sidebar } from './shell/sidebar.tsx';
-import { applyTheme, useConnection } from './shell/surroundings.ts';
+import { applyTheme, useConnection, useListOverPage } from './shell/surroundings.ts';
 import { useThreads } from './threads/use-threads.ts';
 import { TokenForm } from './token-form.tsx';
 import { type Language, speak } from './words/words.ts';
@@ -44,7 +44,7 @@ export function App({ parts }: { readonly parts: AppParts }) {
   const [models, setModels] = useState<readonly ModelEntry[]>([]);
   const [features, setFeatures] = useState<Features | null>(null);
   const [needsToken, setNeedsToken] = useState(false);
-  const [listOpen, setListOpen] = useState(false);
+  const [listOpen, setListOpen] = useListOverPage();
   const [announcement, setAnnouncement] = useState('');
   // A new number is a new screen, also for the same place: "new chat" twice.
   const [screen, setScreen] = useState<{ readonly id: number; readonly place: Place }>(() => ({
@@ -65,12 +65,15 @@ export function App({ parts }: { readonly parts: AppParts }) {
   useEffect(loadAbout, [loadAbout]);
   useEffect(() => applyTheme(parts.local), [parts.local]);
 
-  const show = useCallback((place: Place, push: boolean) => {
-    if (push) history.pushState(null, '', pathOf(place));
-    setScreen((now) => ({ id: now.id + 1, place }));
-    setOpenThread(threadOf(place));
-    setListOpen(false);
-  }, []);
+  const show = useCallback(
+    (place: Place, push: boolean) => {
+      if (push) history.pushState(null, '', pathOf(place));
+      setScreen((now) => ({ id: now.id + 1, place }));
+      setOpenThread(threadOf(place));
+      setListOpen(false);
+    },
+    [setListOpen],
+  );
   const go = useCallback((place: Place) => show(place, true), [show]);
   useEffect(() => {
     const onBack = () => show(placeOf(location.pathname), false);
@@ -99,8 +102,16 @@ export function App({ parts }: { readonly parts: AppParts }) {
     [parts.local],
   );
   const page = useMemo(
-    () => ({ say, language, openFile: () => {}, announce: setAnnouncement, go, showList: setListOpen }),
-    [say, language, go],
+    () => ({
+      say,
+      language,
+      openFile: () => {},
+      announce: setAnnouncement,
+      go,
+      showList: setListOpen,
+      listShown: listOpen,
+    }),
+    [say, language, go, listOpen, setListOpen],
   );
   if (needsToken) {
     return (

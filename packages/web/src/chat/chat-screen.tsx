@@ -31,7 +31,7 @@ interface ChatScreenProps {
 export function ChatScreen(props: ChatScreenProps) {
   const { parts, models, features, onThreadChanged, onThread, onController } = props;
   const page = usePage();
-  const { say } = page;
+  const { say, listShown } = page;
   const options = useOptions(parts.local, models);
   const [file, setFile] = useState<string | null>(null);
   const [title, setTitle] = useState<string | null>(null);
@@ -65,7 +65,7 @@ export function ChatScreen(props: ChatScreenProps) {
   const sandbox = features?.sandbox ?? null;
   return (
     <Page value={{ ...page, openFile }}>
-      <main>
+      <main inert={listShown}>
         <PageHead title={title ?? props.listedTitle ?? say('threads.untitled')}>
           {agent === null ? null : (
             <span className="badge">{say(props.bootstrap ? 'agents.making' : 'agents.with', { name: agent })}</span>

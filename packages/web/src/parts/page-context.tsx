@@ -11,6 +11,8 @@ export interface PageContext {
   readonly go: (place: Place) => void;
   /** The list at the side, where it is not always there. */
   readonly showList: (shown: boolean) => void;
+  /** Does it lie over the page now? */
+  readonly listShown: boolean;
 }
 
 export const Page = createContext<PageContext>({
@@ -20,6 +22,7 @@ export const Page = createContext<PageContext>({
   language: 'en',
   go: () => {},
   showList: () => {},
+  listShown: false,
 });
 
 export function usePage(): PageContext {

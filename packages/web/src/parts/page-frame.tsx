@@ -37,8 +37,9 @@ export function PageHead({ title, children }: { readonly title: string; readonly
 
 /** A page beside the chats: its title, what it is for, and its content. */
 export function PageFrame({ title, about, actions, children }: FrameProps) {
+  const { listShown } = usePage();
   return (
-    <main>
+    <main inert={listShown}>
       <PageHead title={title}>
         <div className="head-actions">{actions}</div>
       </PageHead>

@@ -37,3 +37,28 @@ export function useConnection(parts: AppParts): boolean {
   }, [reached, parts]);
   return reached;
 }
+
+/**
+ * The list of chats where there is no room for it beside the page. It takes the focus when it opens and gives it back; Escape closes it, and so
+ * does a window that becomes wide, where it always shows.
+ */
+export function useListOverPage() {
+  const [shown, setShown] = useState(false);
+  useEffect(() => {
+    if (!shown) return;
+    const before = document.activeElement;
+    document.querySelector<HTMLElement>('nav .only-narrow')?.focus();
+    const leave = new AbortController();
+    const { signal } = leave;
+    const onKey = (event: KeyboardEvent) => {
+      if (event.key === 'Escape' && document.querySelector('dialog[open]') === null) setShown(false);
+    };
+    addEventListener('keydown', onKey, { signal });
+    matchMedia('(max-width: 760px)').addEventListener('change', () => setShown(false), { signal });
+    return () => {
+      leave.abort();
+      if (before instanceof HTMLElement) before.focus();
+    };
+  }, [shown]);
+  return [shown, setShown] as const;
+}
