@@ -53,51 +53,63 @@ describe.skipIf(executable === null)('the page', () => {
     await idle();
   };
 
-  test('a newcomer sees the demo at work: steps, a file, a title, and that it is no real AI', async () => {
-    await page.getByText('it is scripted and not a real AI').waitFor();
-    await page.getByRole('button', { name: 'Write a report about reindeer' }).click();
-    await page.getByRole('button', { name: 'Open report.md' }).waitFor();
-    await idle();
-    const cards = page.locator('details.tool');
-    expect(await cards.evaluateAll((list) => list.map((card) => [card.dataset.tool, card.dataset.status]))).toEqual([
-      ['bash', 'done'],
-      ['write_file', 'done'],
-      ['present_files', 'done'],
-    ]);
-    // Reasoning stands above what follows from it, folded.
-    const first = answer().locator('> *').first();
-    expect(await first.getAttribute('class')).toBe('reasoning');
-    expect(await first.getAttribute('open')).toBeNull();
+  test(
+    'a newcomer sees the demo at work: steps, a file, a title, and that it is no real AI',
+    verifies('API-15'),
+    async () => {
+      await page.getByText('it is scripted and not a real AI').waitFor();
+      await page.getByRole('button', { name: 'Write a report about reindeer' }).click();
+      // Reasoning stands above what follows from it, from the first moment on.
+      await page.waitForFunction(() => {
+        const turn = document.querySelector('.turn.agent[aria-busy=true]');
+        return turn?.querySelector('.markdown') != null && turn.firstElementChild?.className === 'reasoning';
+      });
+      await page.getByRole('button', { name: 'Open report.md' }).waitFor();
+      await idle();
+      const cards = page.locator('details.tool');
+      expect(await cards.evaluateAll((list) => list.map((card) => [card.dataset.tool, card.dataset.status]))).toEqual([
+        ['bash', 'done'],
+        ['write_file', 'done'],
+        ['present_files', 'done'],
+      ]);
+      const first = answer().locator('> *').first();
+      expect(await first.getAttribute('class')).toBe('reasoning');
+      expect(await first.getAttribute('open')).toBeNull();
 
-    await cards.first().locator('summary').click();
-    await page.getByText('/mnt/user-data/workspace').first().waitFor();
-    await page.getByRole('button', { name: 'Open report.md' }).click();
-    const dialog = page.getByRole('dialog', { name: 'report.md' });
-    await dialog.getByRole('heading', { name: 'Report: reindeer' }).waitFor();
-    await dialog.getByRole('button', { name: 'Source' }).click();
-    await dialog.getByText('# Report: reindeer').waitFor();
-    const download = page.waitForEvent('download');
-    await dialog.getByRole('button', { name: 'Download' }).click();
-    expect((await download).suggestedFilename()).toBe('report.md');
-    await page.keyboard.press('Escape');
-    await dialog.waitFor({ state: 'detached' });
+      await cards.first().locator('summary').click();
+      await page.getByText('/mnt/user-data/workspace').first().waitFor();
+      await page.getByRole('button', { name: 'Open report.md' }).click();
+      const dialog = page.getByRole('dialog', { name: 'report.md' });
+      await dialog.getByRole('heading', { name: 'Report: reindeer' }).waitFor();
+      await dialog.getByRole('button', { name: 'Source' }).click();
+      await dialog.getByText('# Report: reindeer').waitFor();
+      const download = page.waitForEvent('download');
+      await dialog.getByRole('button', { name: 'Download' }).click();
+      expect((await download).suggestedFilename()).toBe('report.md');
+      await page.keyboard.press('Escape');
+      await dialog.waitFor({ state: 'detached' });
 
-    expect(await page.title()).toBe('Write a report about reindeer · Reindeer');
-    expect(page.url()).toMatch(/\/chats\/[0-9a-f-]{36}$/);
-    await page.getByRole('navigation').getByRole('link', { name: 'Write a report about reindeer' }).waitFor();
-  });
+      expect(await page.title()).toBe('Write a report about reindeer · Reindeer');
+      expect(page.url()).toMatch(/\/chats\/[0-9a-f-]{36}$/);
+      await page.getByRole('navigation').getByRole('link', { name: 'Write a report about reindeer' }).waitFor();
+    },
+  );
 
-  test('the first message of a new chat is the first thing that is asked of its thread', async () => {
-    const asked: string[] = [];
-    page.on('request', (request) => {
-      const path = new URL(request.url()).pathname;
-      if (/^\/api\/threads\/[0-9a-f-]{36}/.test(path)) asked.push(path.replace(/[0-9a-f-]{36}/g, 'ID'));
-    });
-    await answered('hello');
-    const started = asked.indexOf('/api/threads/ID/runs/stream');
-    expect(started).toBeGreaterThanOrEqual(0);
-    expect(asked.slice(0, started).filter((path) => /\/(?:history|state|runs|messages)/.test(path))).toEqual([]);
-  });
+  test(
+    'the first message of a new chat is the first thing that is asked of its thread',
+    verifies('API-15'),
+    async () => {
+      const asked: string[] = [];
+      page.on('request', (request) => {
+        const path = new URL(request.url()).pathname;
+        if (/^\/api\/threads\/[0-9a-f-]{36}/.test(path)) asked.push(path.replace(/[0-9a-f-]{36}/g, 'ID'));
+      });
+      await answered('hello');
+      const started = asked.indexOf('/api/threads/ID/runs/stream');
+      expect(started).toBeGreaterThanOrEqual(0);
+      expect(asked.slice(0, started).filter((path) => /\/(?:history|state|runs|messages)/.test(path))).toEqual([]);
+    },
+  );
 
   test('a reload keeps the history', async () => {
     await answered('run: echo one; echo two');
@@ -109,6 +121,35 @@ describe.skipIf(executable === null)('the page', () => {
     await rendered();
     expect(await page.locator('.messages').textContent()).toBe(before);
   });
+
+  test(
+    'of a chat with a thousand turns the newest are drawn, older ones when somebody goes back',
+    verifies('API-15'),
+    async () => {
+      const { thread_id: threadId } = await server.client.threads.create();
+      const messages = Array.from({ length: 1_000 }, (_none, n) => [
+        { type: 'human', id: `h${n}`, content: `question ${n}` },
+        { type: 'ai', id: `a${n}`, content: `answer ${n}` },
+      ]).flat();
+      await server.client.threads.updateState(threadId, { values: { messages } });
+      await page.goto(`${server.url}/chats/${threadId}`);
+      const text = (words: string) => page.locator('.messages').getByText(words, { exact: true });
+      await text('answer 999').waitFor();
+      const drawn = await page.locator('.turn').count();
+      expect(drawn).toBeLessThan(100);
+      await page.locator('.scroll').evaluate((area) => area.scrollTo({ top: 0 }));
+      await expect.poll(() => page.locator('.turn').count()).toBeGreaterThan(drawn);
+      const said = await page.locator('.turn.human').allInnerTexts();
+      expect(said).toEqual(
+        messages.slice(-2 * said.length).flatMap(({ type, content }) => (type === 'human' ? [content] : [])),
+      );
+      // What was looked at is still in sight.
+      expect(await page.locator('.scroll').evaluate((area) => area.scrollTop)).toBeGreaterThan(0);
+      await page.getByRole('button', { name: 'New chat', exact: true }).click();
+      await page.getByRole('heading', { name: 'What shall we do?' }).waitFor();
+      expect(await page.locator('.turn').count()).toBe(0);
+    },
+  );
 
   test('a reload in the middle finds the run again, and nothing is lost or doubled', async () => {
     await say('tell a story');
@@ -290,6 +331,11 @@ describe.skipIf(executable === null)('the page', () => {
     await page.locator('details.tool[data-status=done]').waitFor();
     await idle();
     expect(await page.evaluate(() => document.activeElement?.id)).toBe('message');
+    // What was written comes up again.
+    await page.keyboard.press('ArrowUp');
+    expect(await page.getByLabel('Message', { exact: true }).inputValue()).toBe('first line\nlist files');
+    await page.keyboard.press('ArrowDown');
+    expect(await page.getByLabel('Message', { exact: true }).inputValue()).toBe('');
     expect(await namelessControls(page)).toEqual([]);
     await expect
       .poll(() => page.locator('[aria-live=polite].only-heard').textContent())

@@ -41,11 +41,18 @@ export const script: Script = ({ messages, tools }): Turn => {
     return { text: 'I heard of the end.' };
   if (last?.role === 'user' && last.text.includes('goal_continuation')) return { text: 'Second try.' };
   if (asked.startsWith('SLOW')) return { text: 'done', delayMs: 1_000 };
-  if (asked.startsWith('PART')) return once('It is **42**.', { name: 'bash', args: { command: 'echo counted' } });
+  if (asked.startsWith('PART: wait'))
+    return once('Never.', { name: 'bash', args: { description: 'd', command: 'sleep 60' } });
+  if (asked.startsWith('PART'))
+    return once('It is **42**.', { name: 'bash', args: { description: 'd', command: 'echo counted' } });
   if (asked.includes('delegate'))
     return once('They said 42.', {
       name: 'task',
-      args: { description: 'Count', prompt: 'PART: count', subagent_type: 'bash' },
+      args: {
+        description: 'Count',
+        prompt: asked.includes('for long') ? 'PART: wait' : 'PART: count',
+        subagent_type: 'bash',
+      },
     });
   if (tools.some(({ name }) => name === 'setup_agent') && asked.includes('paint'))
     return once('Here it is.', { name: 'setup_agent', args: { soul: 'You paint.', description: 'Paints.' } });
@@ -66,6 +73,15 @@ export const script: Script = ({ messages, tools }): Turn => {
         max_attempts: 1,
       },
     });
+  if (asked.includes('write a note')) {
+    const path = '/mnt/user-data/workspace/note.md';
+    const calls = [
+      { name: 'write_file', args: { description: 'd', path, content: 'Moss grows in the shade.' } },
+      { name: 'read_file', args: { description: 'd', path } },
+    ];
+    const next = calls[results.length];
+    return next === undefined ? { text: `The note says: ${results.at(-1)?.text}` } : { toolCalls: [next] };
+  }
   if (asked.includes('picture')) {
     const files = [`echo ${DOT} | base64 -d > ${OUT}/dot.png`, `echo ${SKILL} | base64 -d > ${OUT}/wave.skill`];
     const calls = [

@@ -2,7 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { type ScriptedProvider, startScriptedProvider } from '@reindeer/scripted';
-import { zip } from '@reindeer/testkit';
+import { verifies, zip } from '@reindeer/testkit';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { projectFolder, type RunningServer, scriptedConfig, startServer } from '../support/server.ts';
@@ -102,6 +102,81 @@ describe.skipIf(executable === null)('pages and cards', () => {
     await page.getByRole('heading', { name: 'Five items' }).waitFor();
     await page.getByRole('link', { name: 'Open the chat' }).click();
     await page.locator('.messages').getByText('It goes on.').waitFor();
+  });
+
+  test('a sub-agent that was stopped says so after a reload, too', verifies('API-15'), async () => {
+    await open('/');
+    await button('Helpers').click();
+    await say('delegate for long');
+    const card = (status: string) => page.locator(`details.task[data-status=${status}]`);
+    await card('running').locator('.tool-hint', { hasText: 'sleep 60' }).waitFor();
+    await button('Stop').click();
+    await page.locator('.messages').getByText('Stopped.', { exact: true }).waitFor();
+    await card('cancelled').waitFor();
+    await page.reload();
+    await card('cancelled').waitFor();
+    expect(await page.locator('details.task').count()).toBe(1);
+  });
+
+  test(
+    'runs of other clients are read oldest first; one that writes and reads a file is named by its words and offers a next question',
+    verifies('API-16'),
+    async () => {
+      const { thread_id: threadId } = await server.client.threads.create();
+      for (const content of ['the first of two', 'the second of two'])
+        await server.client.runs.wait(threadId, 'lead_agent', { input: { messages: [{ role: 'user', content }] } });
+      await open(`/chats/${threadId}`);
+      await page.locator('.messages').getByText('Heard: the second of two').waitFor();
+      const shown = page.locator('.turn').locator('.plain, .markdown').first();
+      await shown.waitFor();
+      expect(
+        await page.locator('.turn').evaluateAll((turns) => turns.map((turn) => turn.firstElementChild?.textContent)),
+      ).toEqual(['the first of two', 'Heard: the first of two', 'the second of two', 'Heard: the second of two']);
+
+      await page.getByRole('navigation').getByRole('button', { name: 'New chat' }).click();
+      for (const option of ['Plan', 'Helpers']) await page.getByRole('button', { name: option, exact: true }).click();
+      await say('Please write a note about moss, and then read to me what it says');
+      await page.locator('.messages').getByText('The note says: ').waitFor();
+      await idle();
+      const calls = page.locator('details.tool');
+      expect(await calls.evaluateAll((list) => list.map((card) => [card.dataset.tool, card.dataset.status]))).toEqual([
+        ['write_file', 'done'],
+        ['read_file', 'done'],
+      ]);
+      expect(await page.locator('.turn.agent').textContent()).toContain('Moss grows in the shade.');
+      await page
+        .getByRole('heading', { level: 1, name: 'Please write a note about moss, and then read to…', exact: true })
+        .waitFor();
+      const next = page.getByRole('list', { name: 'Next questions' }).getByRole('button');
+      await next.first().waitFor();
+      expect(await next.allInnerTexts()).toEqual(['What about moss?']);
+    },
+  );
+
+  test('a schedule that begins while nothing is at work shows up by itself', async () => {
+    const tasks = `${server.url}/api/scheduled-tasks`;
+    const post = async (address: string, body: object): Promise<{ readonly id: string }> => {
+      const answer = await fetch(address, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      });
+      return (await answer.json()) as { readonly id: string };
+    };
+    const { id } = await post(tasks, {
+      title: 'Evening walk',
+      prompt: 'walk',
+      timezone: 'UTC',
+      schedule_type: 'once',
+      schedule_spec: { run_at: new Date(Date.now() + 3_600_000).toISOString() },
+    });
+    await page.clock.install();
+    await open('/schedules');
+    await button('History (0)').waitFor();
+    await post(`${tasks}/${id}/trigger`, {});
+    await page.clock.fastForward(31_000);
+    await button('History (1)').waitFor();
+    expect(await namelessControls(page)).toEqual([]);
   });
 
   test('a batch is held, goes on and is called off; what is done is kept', async () => {

@@ -1,4 +1,4 @@
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, useSyncExternalStore } from 'react';
+import { useCallback, useEffect, useMemo, useRef, useSyncExternalStore } from 'react';
 import type { Api } from '../api/api.ts';
 import type { Storage } from '../api/token.ts';
 import { Icon } from '../parts/icons.tsx';
@@ -19,6 +19,7 @@ import { TodoList } from './todo-list.tsx';
 import { TurnFacts } from './turn-facts.ts';
 import { TurnView } from './turn-view.tsx';
 import { toTurns } from './turns.ts';
+import { useScroll } from './use-scroll.ts';
 
 interface ChatViewProps {
   readonly api: Api;
@@ -71,13 +72,20 @@ export function ChatView(props: ChatViewProps) {
             {isNew ? (
               <Welcome demo={options.model?.demo === true} onPick={(text) => void controller.send(text, [])} />
             ) : null}
-            {state.summarised > 0 ? <Earlier count={state.summarised} known={known} /> : null}
-            {turns.map((turn) => (
+            {scroll.first > 0 ? (
+              <button type="button" className="quiet older" onClick={scroll.showOlder}>
+                {say('chat.older')}
+              </button>
+            ) : state.summarised > 0 ? (
+              <Earlier count={state.summarised} known={known} />
+            ) : null}
+            {turns.slice(scroll.first).map((turn) => (
               <TurnView
                 key={turn.id}
                 turn={turn}
                 busy={state.run !== null}
                 newest={turn === turns.findLast((other) => other.kind === turn.kind)}
+                atWork={state.run !== null && turn === turns.at(-1)}
                 onAnswer={onAnswer}
               />
             ))}
@@ -241,40 +249,6 @@ function RunStatus({ state, controller }: { readonly state: ChatState; readonly 
       )}
     </div>
   );
-}
-
-/** Keeps the end in sight while it grows, unless the reader has scrolled away from it. */
-function useScroll(turns: readonly unknown[]) {
-  const area = useRef<HTMLDivElement>(null);
-  const content = useRef<HTMLElement>(null);
-  const sticky = useRef(true);
-  const [away, setAway] = useState(false);
-  const toEnd = useCallback(() => {
-    sticky.current = true;
-    setAway(false);
-    area.current?.scrollTo({ top: area.current.scrollHeight });
-  }, []);
-  const onScroll = useCallback(() => {
-    const element = area.current;
-    if (element === null) return;
-    const distance = element.scrollHeight - element.scrollTop - element.clientHeight;
-    sticky.current = distance < 60;
-    setAway(distance > 240);
-  }, []);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: every change of the turns can move the end
-  useLayoutEffect(() => {
-    if (sticky.current) area.current?.scrollTo({ top: area.current.scrollHeight });
-  }, [turns]);
-  useEffect(() => {
-    // Markdown that arrives later, unfolded cards and pictures change the height as well.
-    const observer = new ResizeObserver(() => {
-      if (sticky.current) area.current?.scrollTo({ top: area.current.scrollHeight });
-    });
-    // The area itself shrinks when the composer grows.
-    for (const element of [content.current, area.current]) if (element !== null) observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
-  return { area, content, away, toEnd, onScroll };
 }
 
 /** Tells screen readers what happens, sentence by sentence instead of token by token. */

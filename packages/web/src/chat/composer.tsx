@@ -14,7 +14,8 @@ import type { ChatController } from './controller.ts';
 import { draftOf } from './draft.ts';
 import type { FileReference } from './message.ts';
 import type { ChosenOptions } from './options.ts';
-import type { ActiveRun } from './state.ts';
+import { recalled, saidBefore } from './recall.ts';
+import { type ActiveRun, allMessages } from './state.ts';
 import { useCommands } from './use-commands.ts';
 
 interface ComposerProps {
@@ -39,6 +40,8 @@ export function Composer({ api, controller, run, storage, options }: ComposerPro
   const [limits, setLimits] = useState(DEFAULT_LIMITS);
   const field = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
+  /** Of what was written before: which one came up last. */
+  const place = useRef(0);
 
   useEffect(() => {
     field.current?.focus({ preventScroll: true });
@@ -108,8 +111,20 @@ export function Composer({ api, controller, run, storage, options }: ComposerPro
     field.current?.focus({ preventScroll: true });
   };
 
+  /** @returns true = the key was for what was written before */
+  const recall = (event: KeyboardEvent): boolean => {
+    const said = saidBefore(allMessages(controller.snapshot()));
+    const isPlain = !event.shiftKey && !event.nativeEvent.isComposing && field.current?.selectionStart === text.length;
+    const next = isPlain ? recalled(said, place.current, text, event.key) : null;
+    if (next === null) return false;
+    place.current = next;
+    commands.forget();
+    write(said[next] ?? '');
+    return true;
+  };
+
   const onKey = (event: KeyboardEvent) => {
-    if (menu.onKey(event)) {
+    if (menu.onKey(event) || (event.key.startsWith('Arrow') && recall(event))) {
       event.preventDefault();
       return;
     }

@@ -20,12 +20,14 @@ interface TurnViewProps {
   readonly busy: boolean;
   /** Nothing of its kind comes after it: only then can it be done anew. */
   readonly newest: boolean;
+  /** More of it is to come: nothing can be done with it yet. */
+  readonly atWork?: boolean;
   readonly onAnswer: (question: Question, reply: { kind: 'option' | 'text'; value: string; optionId?: string }) => void;
 }
 
 /** One turn of the conversation. Unchanged ones are not drawn again while another one streams. */
 export const TurnView = memo(
-  function TurnView({ turn, busy, newest, onAnswer }: TurnViewProps) {
+  function TurnView({ turn, busy, newest, atWork, onAnswer }: TurnViewProps) {
     const { say } = usePage();
     if (turn.kind === 'human') {
       return (
@@ -44,7 +46,7 @@ export const TurnView = memo(
         {turn.steps.map((step) => (
           <StepView key={step.id} step={step} busy={busy} onAnswer={onAnswer} />
         ))}
-        {answer.length > 0 && last !== undefined && !streaming ? (
+        {answer.length > 0 && last !== undefined && !streaming && atWork !== true ? (
           <AgentBar text={answer.join('\n\n')} messageId={last.message.id} newest={newest} busy={busy} />
         ) : null}
       </article>
@@ -53,6 +55,7 @@ export const TurnView = memo(
   (before, after) =>
     before.busy === after.busy &&
     before.newest === after.newest &&
+    before.atWork === after.atWork &&
     before.onAnswer === after.onAnswer &&
     sameTurn(before.turn, after.turn),
 );

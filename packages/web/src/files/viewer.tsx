@@ -2,6 +2,7 @@ import { lazy, Suspense, useEffect, useState } from 'react';
 import type { Api } from '../api/api.ts';
 import { asTrouble } from '../api/trouble.ts';
 import type { Trouble } from '../chat/state.ts';
+import { CopyButton } from '../parts/copy-button.tsx';
 import { Dialog } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { usePage } from '../parts/page-context.tsx';
@@ -49,6 +50,7 @@ export function FileViewer({ api, threadId, path, onClose }: ViewerProps) {
             {asSource ? say('files.preview') : say('files.source')}
           </button>
         ) : null}
+        {content.kind === 'text' ? <CopyButton text={() => content.text} /> : null}
         <DownloadButton api={api} threadId={threadId} path={path} />
         {kind === 'skill' ? <InstallButton api={api} threadId={threadId} path={path} /> : null}
       </div>
