@@ -14,7 +14,7 @@ export interface ClaimAnswer {
   readonly more: boolean;
 }
 
-/** Open batches that one pass looks at. Those beyond get their turn when older ones have ended. */
+/** Open batches that one pass looks at: the oldest of each user first. Those beyond get their turn when older ones have ended. */
 const MAX_BATCHES = 200;
 /** Expired leases that one pass recovers. */
 const MAX_EXPIRED = 1_000;
@@ -88,10 +88,15 @@ const demands = defineStatement((db, p: { limit: number; now: number; slots: num
         'pending',
       ),
     ])
-    .where('phase', '=', PHASE.open)
-    .where('status', 'in', ['queued', 'running'])
-    .orderBy('batch_key')
-    .limit(p.limit),
+    .where(
+      'batch_key',
+      'in',
+      sql<number>`(select x.batch_key from (select b.batch_key, row_number() over
+        (partition by b.user_id order by b.batch_key) as turn from batches b
+        where b.phase = ${sql.lit(PHASE.open)} and b.status in ('queued', 'running')) x
+      order by x.turn, x.batch_key limit ${p.limit})`,
+    )
+    .orderBy('batch_key'),
 );
 const lockBatch = defineStatement((db, p: { batchKey: number }) =>
   db.selectFrom('batches').select('batch_key').where('batch_key', '=', p.batchKey).forNoKeyUpdate().skipLocked(),

@@ -371,6 +371,15 @@ export function batchStoreContract(name: string, open: () => Promise<OpenedStore
       expect(done?.map((item) => item.position)).toEqual([0]);
     });
 
+    test('however many batches one user has, another one gets a share', async () => {
+      for (let n = 0; n < 201; n += 1) await a.create(newBatch({ batchId: `b${n}`, submissionKey: `b${n}` }));
+      const theirs = { threadId: 'thread-2', userId: 'user-2' };
+      await scene.a.threads.create({ ...thread, ...theirs });
+      await a.create(newBatch({ ...theirs, batchId: 'other', submissionKey: 'other' }));
+      const { items } = await a.claim(claim({ limit: 2 }));
+      expect(items.map((item) => item.batchId)).toEqual(['b0', 'other']);
+    });
+
     test('the report of an end has one reporter, and a reopened batch is reported again', async () => {
       await create({ notify: true, maxAttempts: 1 });
       const ended = (owner: string, now: number) => a.claimEnded({ owner, leaseMs: BATCH_LEASE, limit: 5, now });
