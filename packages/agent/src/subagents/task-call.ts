@@ -215,8 +215,17 @@ export class TaskCall {
   }
 
   #report(news: readonly BaseMessage[]): void {
-    for (const step of this.#steps.take(news))
-      this.#emit(`step:${step.id}`, { type: 'task_running', message: step, message_index: this.#steps.count });
+    const before = this.#steps.count;
+    const steps = this.#steps.take(news);
+    for (const [n, step] of steps.entries())
+      this.#emit(`step:${step.id}`, {
+        type: 'task_running',
+        message: step,
+        message_index: before + n + 1,
+        total_messages: before + steps.length,
+        usage: { ...this.#steps.usage },
+        model_name: this.#model,
+      });
   }
 
   #emitEnd(outcome: SubagentOutcome): void {

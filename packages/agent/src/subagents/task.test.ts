@@ -91,8 +91,8 @@ test('events tell of start, each step once, and the end', verifies('TOOL-7a', 'S
     lead: [{ calls: [task('a', 'general-purpose', 'c1')] }, { text: 'Done.' }],
     child: (messages) =>
       messages.some((message) => message.type === 'tool')
-        ? { text: 'Answer.' }
-        : { calls: [bash, { ...bash, args: { description: 'y', command: 'ls' } }] },
+        ? { text: 'Answer.', usage: USAGE }
+        : { calls: [bash, { ...bash, args: { description: 'y', command: 'ls' } }], usage: USAGE },
   }).run({ attempt });
   expect(types(attempt)).toEqual([
     'task_started',
@@ -107,6 +107,13 @@ test('events tell of start, each step once, and the end', verifies('TOOL-7a', 'S
     return message === undefined ? [] : [message.type];
   });
   expect(steps).toEqual(['ai', 'tool', 'tool', 'ai']);
+  const running = attempt.events.map(({ data }) => data as Record<string, unknown>).filter((data) => 'message' in data);
+  expect(running.map((data) => data.message_index)).toEqual([1, 2, 3, 4]);
+  expect(running.at(-1)).toMatchObject({
+    total_messages: 4,
+    model_name: 'fake-1',
+    usage: { input_tokens: 20, output_tokens: 10, total_tokens: 30 },
+  });
   for (const { ns, data } of attempt.events) {
     expect(ns).toBe('');
     expect(data).toMatchObject({ task_id: 'c1', subagent_type: 'general-purpose', description: 'do a' });
