@@ -27,6 +27,29 @@ export async function* contentFrames(content: AsyncIterable<Buffer>): AsyncGener
   yield lengthFrame(0);
 }
 
+/** Bytes that go over the wire together, about: a small file is a few frames of a few bytes. */
+const PACK = 64 * 1024;
+
+/** The same frames, joined until they are worth a write. */
+export async function* packed(frames: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  let parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const frame of frames) {
+    parts.push(frame);
+    bytes += frame.length;
+    if (bytes < PACK) continue;
+    yield Buffer.concat(parts, bytes);
+    parts = [];
+    bytes = 0;
+  }
+  if (bytes > 0) yield Buffer.concat(parts, bytes);
+}
+
+/** A content that is at hand. */
+export async function* piecesOf(pieces: readonly Buffer[]): AsyncGenerator<Buffer> {
+  yield* pieces;
+}
+
 function lengthFrame(length: number): Buffer {
   const frame = Buffer.alloc(4);
   frame.writeUInt32BE(length);

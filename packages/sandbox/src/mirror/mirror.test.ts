@@ -96,6 +96,46 @@ describe('a copy of the thread’s folders in a sandbox that does not share them
     expect(await readFile(`${here.workspace}/a.txt`, 'utf8')).toBe('bbbb');
   });
 
+  test('many small files, in many folders and beside large ones, are each what they were, both ways', async () => {
+    const { here, there, client, mirror } = await mirrorScene();
+    const wanted = new Map<string, string>();
+    for (let n = 0; n < 400; n += 1)
+      wanted.set(`d${n % 7}/${n % 2 === 0 ? 'deep/er/' : ''}f${n}`, `${n} `.repeat(n % 90));
+    // Around the size up to which a file travels beside others.
+    for (const size of [65_535, 65_536, 65_537, 300_000]) wanted.set(`d3/size${size}`, 'x'.repeat(size));
+    const make = async (root: string) => {
+      for (const [path, text] of wanted) {
+        await mkdir(`${root}/${path.slice(0, path.lastIndexOf('/'))}`, { recursive: true });
+        await writeFile(`${root}/${path}`, text);
+      }
+    };
+    const found = async (root: string) =>
+      new Map(
+        await Promise.all(
+          [...wanted.keys()].map(async (path) => [path, await readFile(`${root}/${path}`, 'utf8')] as const),
+        ),
+      );
+    await make(here.workspace);
+    await mirror.bring(client);
+    expect(await found(`${there}/workspace`)).toEqual(wanted);
+    await make(`${there}/outputs`);
+    expect(await mirror.fetch(client)).toEqual({ notices: [] });
+    expect(await found(here.outputs)).toEqual(wanted);
+    expect(await readdir(`${there}/workspace`)).toEqual(['d0', 'd1', 'd2', 'd3', 'd4', 'd5', 'd6']);
+  });
+
+  test('small files of which one cannot be written: the others come, it is told, and it comes once the way is free', async () => {
+    const { here, there, client, mirror } = await mirrorScene();
+    await mirror.bring(client);
+    for (let n = 0; n < 40; n += 1) await writeFile(`${there}/outputs/f${n}`, `${n}`);
+    await mkdir(`${here.outputs}/f7`);
+    await writeFile(`${here.outputs}/f7/kept`, 'x');
+    const { notices } = await mirror.fetch(client);
+    expect(notices.join()).toContain('/mnt/user-data/outputs/f7');
+    expect(await readFile(`${here.outputs}/f7/kept`, 'utf8')).toBe('x');
+    for (let n = 0; n < 40; n += 1) if (n !== 7) expect(await readFile(`${here.outputs}/f${n}`, 'utf8')).toBe(`${n}`);
+  });
+
   test('every byte of 100 MB, both ways', { timeout: 60_000 }, async () => {
     const { here, there, client, mirror } = await mirrorScene();
     const big = randomBytes(100 * 1024 * 1024);

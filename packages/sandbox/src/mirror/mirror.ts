@@ -1,7 +1,8 @@
 import { ReindeerError, VIRTUAL_ROOT } from '@reindeer/protocol';
 import { systemCode, toFileError } from '../files/file-errors.ts';
 import { KeyedLock } from '../keyed-lock.ts';
-import { mirrorFrames } from '../server/mirror-routes.ts';
+import { mirrorFrames, Taking } from '../server/mirror-routes.ts';
+import type { FolderBatch } from './batch.ts';
 import type { MirrorClient } from './client.ts';
 import { MAX_MIRRORED_ENTRIES, type MirrorEntry, type MirrorListing, WRITABLE } from './entry.ts';
 import { headerFrame, VoidContent } from './frames.ts';
@@ -112,19 +113,32 @@ export class FolderMirror {
     const blocked: string[] = [];
     const conflicts = [...plan.conflicts];
     for (let from = 0; from < plan.get.length; from += BATCH) {
-      await client.read(plan.get.slice(from, from + BATCH), async (entry, content) => {
-        // A file tool may have been faster since the listing.
-        const changed = (await this.#tree.stampOf(entry.path)) !== (local.entries.get(entry.path)?.stamp ?? '');
-        if (changed) conflicts.push(entry.path);
-        else if (!(await this.#take(base, entry, counted(content)))) blocked.push(entry.path);
-      });
+      const taking = new Taking();
+      try {
+        await client.read(plan.get.slice(from, from + BATCH), (entry, content) =>
+          taking.take(entry, counted(content), async (given) => {
+            // A file tool may have been faster since the listing.
+            const now = await this.#tree.stampOf(entry.path, taking.batch);
+            if (now !== (local.entries.get(entry.path)?.stamp ?? '')) conflicts.push(entry.path);
+            else if (!(await this.#take(base, entry, given, taking.batch))) blocked.push(entry.path);
+          }),
+        );
+        await taking.end();
+      } finally {
+        await taking.close();
+      }
     }
     return { notices: noticesOf(remote, conflicts, blocked) };
   }
 
-  async #take(base: Map<string, Pair>, entry: MirrorEntry, content: AsyncIterable<Buffer>): Promise<boolean> {
+  async #take(
+    base: Map<string, Pair>,
+    entry: MirrorEntry,
+    content: AsyncIterable<Buffer>,
+    batch: FolderBatch,
+  ): Promise<boolean> {
     try {
-      const made = await this.#tree.put(entry, content);
+      const made = await this.#tree.put(entry, content, batch);
       if (made === null) return false;
       base.set(entry.path, { local: made.stamp, remote: entry.stamp });
       return true;

@@ -2,6 +2,7 @@ import { constants, type Stats } from 'node:fs';
 import { type FileHandle, readlink, rmdir, symlink, unlink } from 'node:fs/promises';
 import { type Directory, descend, openRoot } from '../files/directory.ts';
 import { systemCode } from '../files/file-errors.ts';
+import type { FolderBatch } from './batch.ts';
 import {
   directoryStamp,
   fileEntry,
@@ -88,14 +89,21 @@ export class Tree {
     return looking;
   }
 
-  /** The stamp of one entry as it is now; '' = there is none. */
-  async stampOf(path: string): Promise<string> {
-    return (await this.#inFolder(path, false, (folder, name) => this.#entry(folder, name, path)))?.stamp ?? '';
+  /**
+   * The stamp of one entry as it is now; '' = there is none.
+   *
+   * @param batch of a caller that has more entries to ask for; so in what follows
+   */
+  async stampOf(path: string, batch: FolderBatch | null = null): Promise<string> {
+    return (await this.#inFolder(path, false, batch, (folder, name) => this.#entry(folder, name, path)))?.stamp ?? '';
   }
 
   /** Opens one entry for reading; null when there is none any more that could be carried. The caller closes the file. */
-  async open(path: string): Promise<{ readonly entry: MirrorEntry; readonly file: FileHandle | null } | null> {
-    return this.#inFolder(path, false, async (folder, name) => {
+  async open(
+    path: string,
+    batch: FolderBatch | null = null,
+  ): Promise<{ readonly entry: MirrorEntry; readonly file: FileHandle | null } | null> {
+    return this.#inFolder(path, false, batch, async (folder, name) => {
       const entry = await this.#entry(folder, name, path);
       if (entry === null || entry.kind !== 'file') return entry === null ? null : { entry, file: null };
       const file = await folder.openFile(name, O_RDONLY);
@@ -117,8 +125,12 @@ export class Tree {
    * @param content of a file; rejects = nothing is replaced
    * @returns the entry as it is now; null when something else is in its way
    */
-  async put(entry: MirrorEntry, content: AsyncIterable<Buffer>): Promise<MirrorEntry | null> {
-    return this.#inFolder(entry.path, true, async (folder, name) => {
+  async put(
+    entry: MirrorEntry,
+    content: AsyncIterable<Buffer>,
+    batch: FolderBatch | null = null,
+  ): Promise<MirrorEntry | null> {
+    return this.#inFolder(entry.path, true, batch, async (folder, name) => {
       const before = await folder.stat(name).catch(() => null);
       if (before?.isDirectory() === true && entry.kind !== 'directory') await rmdir(folder.child(name));
       if (entry.kind === 'file') return this.#putFile(folder, name, entry, content);
@@ -143,12 +155,12 @@ export class Tree {
 
   /** Removes one entry; a folder only when nothing is in it. False = it is still there. */
   async remove(path: string): Promise<boolean> {
-    const removed = await this.#inFolder(path, false, async (folder, name) => {
+    const removed = await this.#inFolder(path, false, null, async (folder, name) => {
       const stats = await folder.stat(name);
       await (stats.isDirectory() ? rmdir(folder.child(name)) : unlink(folder.child(name)));
       return true;
     });
-    return removed ?? (await this.#inFolder(path, false, (folder, name) => folder.stat(name))) === null;
+    return removed ?? (await this.#inFolder(path, false, null, (folder, name) => folder.stat(name))) === null;
   }
 
   async #putFile(
@@ -233,15 +245,19 @@ export class Tree {
   async #inFolder<T>(
     path: string,
     create: boolean,
+    batch: FolderBatch | null,
     body: (folder: Directory, name: string) => Promise<T>,
   ): Promise<T | null> {
     const parts = mirrorPath(path);
     const root = this.#parts.folders.get(parts[0] ?? '');
     if (root === undefined) return null;
+    const open = async () => descend(await openRoot(root), parts.slice(1, -1), { create });
+    const name = parts.at(-1) ?? '';
     try {
-      const folder = await descend(await openRoot(root), parts.slice(1, -1), { create });
+      if (batch !== null) return await batch.use(parts.slice(0, -1).join('/'), open, (folder) => body(folder, name));
+      const folder = await open();
       try {
-        return await body(folder, parts.at(-1) ?? '');
+        return await body(folder, name);
       } finally {
         await folder.close();
       }
@@ -252,14 +268,17 @@ export class Tree {
   }
 }
 
-/** The content of an open file, piece by piece, at most as much as is carried. */
-export async function* contentOf(file: FileHandle): AsyncGenerator<Buffer> {
+/** The content of an open file, piece by piece, at most as much as is carried. @param expected its bytes when it was opened */
+export async function* contentOf(file: FileHandle, expected: number): AsyncGenerator<Buffer> {
   for (let position = 0; position < MAX_MIRRORED_BYTES; ) {
-    const buffer = Buffer.allocUnsafe(Math.min(CHUNK, MAX_MIRRORED_BYTES - position));
+    // One byte more than is left of it tells its end in the same reading.
+    const wanted = Math.min(CHUNK, Math.max(1, expected - position + 1), MAX_MIRRORED_BYTES - position);
+    const buffer = Buffer.allocUnsafe(position > expected ? Math.min(CHUNK, MAX_MIRRORED_BYTES - position) : wanted);
     const { bytesRead } = await file.read(buffer, 0, buffer.length, position);
     if (bytesRead === 0) return;
     position += bytesRead;
     yield buffer.subarray(0, bytesRead);
+    if (position === expected && bytesRead < buffer.length) return;
   }
 }
 
