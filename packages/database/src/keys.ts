@@ -24,26 +24,54 @@ export async function findThreadKey(tx: Tx, threadId: string): Promise<number | 
   return (await tx.first(find, { threadId }))?.thread_key ?? null;
 }
 
-/** A thread's counter row as this transaction holds it: whoever raises `head` in the row raises it here. */
+/** A thread's counter row as this transaction holds it. */
 export interface Counter {
   readonly key: number;
   head: number;
+  /** `head` as it stands in the row. */
+  stored: number;
 }
 
-const COUNTERS = { begin: () => new Map<string, Counter>() };
+const COUNTERS = { begin: () => ({ byThread: new Map<string, Counter>(), late: false }) };
+
+const setHead = defineStatement((db, p: { key: number; head: number }) =>
+  db.updateTable('thread_keys').set({ head: p.head }).where('thread_key', '=', p.key),
+);
+
+/** From here on heads are written once, by `storeHeads`, before the transaction ends. */
+export function storeHeadsLate(tx: Tx): void {
+  memoryOf(tx, COUNTERS).late = true;
+}
+
+/** Writes the heads that have been raised here. */
+export function storeHeads(tx: Tx): void {
+  for (const counter of memoryOf(tx, COUNTERS).byThread.values()) store(tx, counter);
+}
+
+function store(tx: Tx, counter: Counter): void {
+  const { key, head } = counter;
+  if (head > counter.stored) tx.send(setHead, { key, head });
+  counter.stored = head;
+}
+
+/** A head that facts were numbered up to. */
+export function raiseHead(tx: Tx, counter: Counter, head: number): void {
+  counter.head = head;
+  if (!memoryOf(tx, COUNTERS).late) store(tx, counter);
+}
 
 /**
  * The thread's counter row, and whoever else writes content of the thread waits until this transaction ends. Everything that numbers,
  * stores or removes content holds this lock: numbers stay dense, and nothing is removed that a neighbour has just mentioned.
  */
 export async function lockCounter(tx: Tx, threadId: string): Promise<Counter | null> {
-  const counters = memoryOf(tx, COUNTERS);
+  const counters = memoryOf(tx, COUNTERS).byThread;
   const known = counters.get(threadId);
   if (known !== undefined) return known;
   const row = await tx.first(lock, { threadId });
   if (row === undefined) return null;
   // Asked twice at once, both have the one that is kept.
-  const counter = counters.get(threadId) ?? { key: row.thread_key, head: row.head };
+  const counter = counters.get(threadId) ?? { key: row.thread_key, head: row.head, stored: row.head };
   counters.set(threadId, counter);
   return counter;
 }
@@ -53,7 +81,7 @@ export async function counterOf(tx: Tx, threadId: string): Promise<Counter> {
   const found = await lockCounter(tx, threadId);
   if (found !== null) return found;
   await tx.run(create, { threadId });
-  return (await lockCounter(tx, threadId)) ?? { key: 0, head: 0 };
+  return (await lockCounter(tx, threadId)) ?? { key: 0, head: 0, stored: 0 };
 }
 
 /** The short form of a thread id, locked as by `lockCounter`. */

@@ -61,8 +61,7 @@ function isHash(dialect: Dialect, json: string): RawBuilder<boolean> {
     : sql<boolean>`hash = any(array(select decode(value, 'hex') from json_array_elements_text(${json}::json) as t(value)))`;
 }
 
-/** A content address as bytes, and back. */
-export const hashBytes = (hash: string): Uint8Array => Buffer.from(hash, 'base64url');
+/** A content address out of its bytes. */
 export const hashText = (bytes: Uint8Array): string =>
   Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64url');
 
@@ -87,6 +86,7 @@ export const textOf = (body: string): Text => ({
   body,
 });
 
+/** Two texts can spell the same bytes; the bytes are the address. */
 const hexOf = (hash: string): string => Buffer.from(hash, 'base64url').toString('hex');
 
 const ALL = { begin: () => new Map<number, Texts>() };
@@ -95,6 +95,7 @@ const ALL = { begin: () => new Map<number, Texts>() };
 export class Texts {
   readonly #tx: Tx;
   readonly #key: number;
+  /** By address in hexadecimal. */
   readonly #numbers = new Map<string, number>();
   /** Looked for, and not there. */
   readonly #absent = new Set<string>();
@@ -119,7 +120,7 @@ export class Texts {
 
   /** The number of a text that was looked up or stored; undefined = the thread does not have it. */
   numberOf(hash: string): number | undefined {
-    return this.#numbers.get(hash);
+    return this.#numbers.get(hexOf(hash));
   }
 
   /**
@@ -129,59 +130,59 @@ export class Texts {
   async lookUp(hashes: Iterable<string>, soon: Iterable<string> = []): Promise<void> {
     const { serial } = this.#tx;
     const unknown = new Set<string>();
-    for (const hash of serial ? hashes : [...hashes, ...soon])
-      if (!this.#numbers.has(hash) && !this.#absent.has(hash)) unknown.add(hash);
+    for (const hash of serial ? hashes : [...hashes, ...soon]) {
+      const hex = hexOf(hash);
+      if (!this.#numbers.has(hex) && !this.#absent.has(hex)) unknown.add(hex);
+    }
     if (unknown.size === 0) return;
-    if (serial) for (const hash of unknown) await this.#lookUpOne(hash);
+    if (serial) for (const hex of unknown) await this.#lookUpOne(hex);
     else {
-      const asked = { threadKey: this.#key, hashes: JSON.stringify([...unknown].map(hexOf)) };
+      const asked = { threadKey: this.#key, hashes: JSON.stringify([...unknown]) };
       let last = 0;
       for (const { number, hash } of await this.#tx.all(numbersOf, asked)) {
         if (hash === null) last = number;
-        else this.#numbers.set(hashText(hash), number);
+        else this.#numbers.set(Buffer.from(hash).toString('hex'), number);
       }
       this.#newest ??= last;
     }
-    for (const hash of unknown) if (!this.#numbers.has(hash)) this.#absent.add(hash);
+    for (const hex of unknown) if (!this.#numbers.has(hex)) this.#absent.add(hex);
   }
 
-  async #lookUpOne(hash: string): Promise<void> {
-    const row = await this.#tx.first(numberOf, { threadKey: this.#key, hash: hashBytes(hash) });
-    if (row !== undefined) this.#numbers.set(hash, row.number);
+  async #lookUpOne(hex: string): Promise<void> {
+    const row = await this.#tx.first(numberOf, { threadKey: this.#key, hash: Buffer.from(hex, 'hex') });
+    if (row !== undefined) this.#numbers.set(hex, row.number);
   }
 
   /** Stores texts, each once; afterwards the number of each is known. */
   async store(texts: readonly Text[]): Promise<void> {
-    const missing = new Map<string, string>();
-    for (const { hash, body } of texts) if (!this.#numbers.has(hash)) missing.set(hash, body);
-    if (missing.size === 0) return;
+    const missing = texts.filter(({ hash }) => this.numberOf(hash) === undefined);
+    if (missing.length === 0) return;
     if (this.#tx.serial) {
-      for (const [hash, body] of missing) await this.#storeOne(hash, body);
+      for (const { hash, body } of missing) await this.#storeOne(hexOf(hash), body);
       return;
     }
-    await this.lookUp(missing.keys());
+    await this.lookUp(missing.map(({ hash }) => hash));
     const rows: { n: number; h: string; b: string }[] = [];
-    for (const [hash, body] of missing)
-      if (!this.#numbers.has(hash)) rows.push({ n: this.#next(hash), h: hexOf(hash), b: storable(body) });
-    const threadKey = this.#key;
-    const [first] = rows;
-    if (first === undefined) return;
-    if (rows.length > 1) this.#tx.send(insertAll, { threadKey, texts: JSON.stringify(rows) });
-    else this.#tx.send(insert, { threadKey, number: first.n, hash: Buffer.from(first.h, 'hex'), body: first.b });
+    for (const { hash, body } of missing) {
+      const hex = hexOf(hash);
+      if (!this.#numbers.has(hex)) rows.push({ n: this.#next(hex), h: hex, b: storable(body) });
+    }
+    if (rows.length > 0) this.#tx.send(insertAll, { threadKey: this.#key, texts: JSON.stringify(rows) });
   }
 
   /** Most messages are new, so that they are not looked for first. */
-  async #storeOne(hash: string, body: string): Promise<void> {
+  async #storeOne(hex: string, body: string): Promise<void> {
+    if (this.#numbers.has(hex)) return;
     const threadKey = this.#key;
     this.#newest ??= (await this.#tx.first(newest, { threadKey }))?.number ?? 0;
-    const text = { threadKey, number: this.#newest + 1, hash: hashBytes(hash), body };
-    if ((await this.#tx.run(insert, text)) === 1) this.#next(hash);
-    else await this.#lookUpOne(hash);
+    const text = { threadKey, number: this.#newest + 1, hash: Buffer.from(hex, 'hex'), body };
+    if ((await this.#tx.run(insert, text)) === 1) this.#next(hex);
+    else await this.#lookUpOne(hex);
   }
 
-  #next(hash: string): number {
+  #next(hex: string): number {
     this.#newest = (this.#newest ?? 0) + 1;
-    this.#numbers.set(hash, this.#newest);
+    this.#numbers.set(hex, this.#newest);
     return this.#newest;
   }
 }

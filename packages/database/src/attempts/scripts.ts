@@ -2,6 +2,7 @@ import type { AttemptAnswer, AttemptStore, AttemptWrite } from '@reindeer/protoc
 import { checkpointScripts } from '../checkpoints/scripts.ts';
 import { defineScript, defineStatement, type Tx } from '../executor.ts';
 import { journalScripts } from '../journal/scripts.ts';
+import { storeHeads, storeHeadsLate } from '../keys.ts';
 import { logScripts, type StoredPage } from '../log/scripts.ts';
 import { start } from '../runs/transitions.ts';
 
@@ -25,11 +26,13 @@ function writeOne(tx: Tx, write: AttemptWrite): Promise<Answer> {
 /** The writes of one attempt in their order, as one unit: see `AttemptStore`. */
 async function writeAll(tx: Tx, { writes }: Input): Promise<Answer[]> {
   const answers: Answer[] = [];
+  storeHeadsLate(tx);
   for (const write of writes) {
     const answer = await writeOne(tx, write);
     answers.push(answer);
     if (answer.outcome === 'fenced' || answer.outcome === 'incomplete') break;
   }
+  storeHeads(tx);
   return answers;
 }
 

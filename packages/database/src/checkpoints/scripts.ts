@@ -12,12 +12,13 @@ import { copy, prune, remove, rollback } from './maintenance.ts';
 import { appendList, isMessageList } from './numbers.ts';
 import { list, load, readWrites } from './read.ts';
 import {
-  channelOf,
+  channelValue,
+  insertWrites,
   makeNamespace,
   namespaceOf,
   putCheckpoint,
-  putWrites as putWritesOf,
   storeChannels,
+  updateWrites,
   writesOfTask,
 } from './statements.ts';
 import { encodeWrites, mergeWrites, type StoredWrite, shapeOfWrites, shortPath } from './writes.ts';
@@ -66,7 +67,7 @@ const put = defineScript('checkpoints.put', 'write', async (tx, input: Checkpoin
     const text = base === undefined ? own : (appendList(bases[index] ?? '[]', base.keep, own) ?? own);
     channels.push({ n: name, v: version, x: await content.outline(text) });
   }
-  storeChannels(tx, nsKey, channels);
+  await storeChannels(tx, nsKey, channels);
   await appendFacts(tx, { threadId, runId: fence?.runId ?? null, facts, now });
   tx.send(putCheckpoint, {
     key,
@@ -75,6 +76,7 @@ const put = defineScript('checkpoints.put', 'write', async (tx, input: Checkpoin
     parentId: input.parentId === null ? null : idToBytes(input.parentId),
     head: 'whole' in encoded ? encoded.whole : encoded.head(await content.store(encoded.shape)),
     metadata: encodeMetadata(input.metadata),
+    position: (await counterOf(tx, threadId)).head,
   });
   mirrorTitle(tx, input);
   return { outcome: 'ok' };
@@ -93,9 +95,9 @@ async function basesOf(
       bases.push('');
       continue;
     }
-    const stored = await tx.first(channelOf, { nsKey, name, version: base.version });
+    const stored = await channelValue(tx, { nsKey, name, version: base.version });
     if (stored === undefined || !isMessageList(value.json)) return null;
-    const [text = ''] = await new ContentReader(tx, key).outlined([stored.value]);
+    const [text = ''] = await new ContentReader(tx, key).outlined([stored]);
     if (appendList(text, base.keep, '[]') === null) return null;
     bases.push(text);
   }
@@ -118,12 +120,11 @@ const putWrites = defineScript('checkpoints.putWrites', 'write', async (tx, inpu
   };
   const content = new ContentWriter(tx, key);
   const values = input.writes.flatMap(({ value }) => (value instanceof Uint8Array ? [] : [value]));
-  // What it will be, unless writes of this task stand there already.
+  // What it is, unless writes of this task stand there already, which is rare.
   const likely = textOf(shapeOfWrites(mergeWrites([], input.writes.map(placeOf), input.replace)));
-  const [complete, before] = await Promise.all([content.isComplete(values, [likely]), tx.first(writesOfTask, row)]);
-  if (!complete) return { outcome: 'incomplete' };
+  if (!(await content.isComplete(values, [likely]))) return { outcome: 'incomplete' };
 
-  await content.storeMessages(values, before === undefined ? [likely] : []);
+  await content.storeMessages(values, [likely]);
   const added: StoredWrite[] = [];
   for (const write of input.writes) {
     const { value } = write;
@@ -135,10 +136,15 @@ const putWrites = defineScript('checkpoints.putWrites', 'write', async (tx, inpu
           : await content.outline(content.inside(value.json)),
     });
   }
-  const standing = before === undefined ? [] : await readWrites(new ContentReader(tx, key), before.body);
-  const merged = mergeWrites(standing, added, input.replace);
-  const shape = await content.store(shapeOfWrites(merged), likely);
-  tx.send(putWritesOf, { ...row, taskPath: shortPath(input.taskPath), body: encodeWrites(merged, shape) });
+  const taskPath = shortPath(input.taskPath);
+  const merge = (standing: readonly StoredWrite[]) => mergeWrites(standing, added, input.replace);
+  const fresh = encodeWrites(merge([]), await content.store(likely.body, likely));
+  if ((await tx.run(insertWrites, { ...row, taskPath, body: fresh })) === 0) {
+    const before = await tx.first(writesOfTask, row);
+    const merged = merge(before === undefined ? [] : await readWrites(new ContentReader(tx, key), before.body));
+    const shape = await content.store(shapeOfWrites(merged), likely);
+    tx.send(updateWrites, { ...row, taskPath, body: encodeWrites(merged, shape) });
+  }
   await appendFacts(tx, { threadId, runId, facts, now });
   return { outcome: 'ok' };
 });

@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { defineStatement, lasting, type Tx } from '../executor.ts';
+import { defineStatement, lasting, memoryOf, type Tx } from '../executor.ts';
 import { isOneOf, storable, typed } from '../sql.ts';
 
 const findNs = lasting(
@@ -46,7 +46,11 @@ interface Position {
  * by now, so that its own facts are appended before.
  */
 export const putCheckpoint = defineStatement(
-  (db, p: Position & { key: number; parentId: Uint8Array | null; head: string; metadata: string }) =>
+  (
+    db,
+    p: Position & { key: number; parentId: Uint8Array | null; head: string; metadata: string; position: number },
+    dialect,
+  ) =>
     db
       .insertInto('checkpoints')
       .values({
@@ -55,7 +59,11 @@ export const putCheckpoint = defineStatement(
         parent_id: p.parentId,
         head: p.head,
         metadata: p.metadata,
-        position: sql<number>`(select head from thread_keys where thread_key = ${p.key})`,
+        // What is known on SQLite is only in the row where facts are numbered by the statement that writes them.
+        position:
+          dialect.name === 'sqlite'
+            ? p.position
+            : sql<number>`(select head from thread_keys where thread_key = ${p.key})`,
       })
       .onConflict((c) =>
         c
@@ -86,19 +94,36 @@ const putChannels = defineStatement((db, p: { nsKey: number; channels: string })
     .onConflict((c) => c.columns(['ns_key', 'name', 'version']).doNothing()),
 );
 
+const WRITTEN = { begin: () => new Map<string, string>() };
+const channelName = (nsKey: number, name: string, version: string): string => `${nsKey}\n${name}\n${version}`;
+
+/** The value of a channel; undefined = it is not there. What this transaction has written is not asked for. */
+export async function channelValue(
+  tx: Tx,
+  place: { readonly nsKey: number; readonly name: string; readonly version: string },
+): Promise<string | undefined> {
+  const written = memoryOf(tx, WRITTEN).get(channelName(place.nsKey, place.name, place.version));
+  return written ?? (await tx.first(channelOf, place))?.value;
+}
+
 /** Stores values of channels, each once per version. */
-export function storeChannels(
+export async function storeChannels(
   tx: Tx,
   nsKey: number,
   channels: readonly { readonly n: string; readonly v: string; readonly x: string }[],
-): void {
-  if (tx.serial || channels.length === 1)
+): Promise<void> {
+  if (tx.serial)
+    for (const { n, v, x } of channels) {
+      const inserted = await tx.run(putChannel, { nsKey, name: n, version: v, value: x });
+      if (inserted === 1) memoryOf(tx, WRITTEN).set(channelName(nsKey, n, v), x);
+    }
+  else if (channels.length === 1)
     for (const { n, v, x } of channels) tx.send(putChannel, { nsKey, name: n, version: v, value: x });
   else if (channels.length > 0)
     tx.send(putChannels, { nsKey, channels: JSON.stringify(channels.map((one) => ({ ...one, x: storable(one.x) }))) });
 }
 
-export const channelOf = defineStatement((db, p: { nsKey: number; name: string; version: string }) =>
+const channelOf = defineStatement((db, p: { nsKey: number; name: string; version: string }) =>
   db
     .selectFrom('checkpoint_channels')
     .select('value')
@@ -114,23 +139,33 @@ export const channelsOf = defineStatement((db, p: { nsKey: number; versions: str
     .where('ns_key', '=', p.nsKey)
     .where(isOneOf(dialect, 'version', p.versions, 'text')),
 );
-export const putWrites = defineStatement(
-  (db, p: Position & { taskId: Uint8Array; runKey: number; taskPath: string; body: string }) =>
-    db
-      .insertInto('checkpoint_writes')
-      .values({
-        ns_key: p.nsKey,
-        checkpoint_id: p.checkpointId,
-        task_id: p.taskId,
-        run_key: p.runKey,
-        task_path: p.taskPath,
-        body: p.body,
-      })
-      .onConflict((c) =>
-        c
-          .columns(['ns_key', 'checkpoint_id', 'task_id', 'run_key'])
-          .doUpdateSet({ task_path: p.taskPath, body: p.body }),
-      ),
+interface Writes extends Position {
+  readonly taskId: Uint8Array;
+  readonly runKey: number;
+  readonly taskPath: string;
+  readonly body: string;
+}
+export const insertWrites = defineStatement((db, p: Writes) =>
+  db
+    .insertInto('checkpoint_writes')
+    .values({
+      ns_key: p.nsKey,
+      checkpoint_id: p.checkpointId,
+      task_id: p.taskId,
+      run_key: p.runKey,
+      task_path: p.taskPath,
+      body: p.body,
+    })
+    .onConflict((c) => c.columns(['ns_key', 'checkpoint_id', 'task_id', 'run_key']).doNothing()),
+);
+export const updateWrites = defineStatement((db, p: Writes) =>
+  db
+    .updateTable('checkpoint_writes')
+    .set({ task_path: p.taskPath, body: p.body })
+    .where('ns_key', '=', p.nsKey)
+    .where('checkpoint_id', '=', p.checkpointId)
+    .where('task_id', '=', p.taskId)
+    .where('run_key', '=', p.runKey),
 );
 export const writesOfTask = defineStatement((db, p: Position & { taskId: Uint8Array; runKey: number }) =>
   db

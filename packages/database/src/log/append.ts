@@ -2,7 +2,7 @@ import { hash as digest } from 'node:crypto';
 import type { NewFact } from '@reindeer/protocol';
 import { sql } from 'kysely';
 import { defineStatement, type Tx } from '../executor.ts';
-import { type Counter, counterOf, runKeyOf } from '../keys.ts';
+import { type Counter, counterOf, raiseHead, runKeyOf } from '../keys.ts';
 import { storable, typed } from '../sql.ts';
 import { compactFact } from './compact.ts';
 
@@ -27,9 +27,6 @@ export function keyBytes(key: string): Uint8Array {
   return bytes;
 }
 
-const setHead = defineStatement((db, p: { key: number; head: number }) =>
-  db.updateTable('thread_keys').set({ head: p.head }).where('thread_key', '=', p.key),
-);
 const insert = defineStatement(
   (
     db,
@@ -72,20 +69,22 @@ export async function appendFacts(tx: Tx, input: Append): Promise<void> {
   if (input.facts.length === 0) return;
   const counter = await counterOf(tx, input.threadId);
   if (tx.serial) await appendEach(tx, input, counter);
-  else tx.send(appendAll, allOf(input), (row) => raise(tx, input.threadId, counter, row?.head ?? 0));
+  else tx.send(appendAll, allOf(input), (row) => raised(tx, input.threadId, counter, row?.head ?? 0));
 }
 
 /** As `appendFacts`. @returns the thread's highest number afterwards */
 export async function appendAndTell(tx: Tx, input: Append): Promise<number> {
   const counter = await counterOf(tx, input.threadId);
   if (tx.serial) await appendEach(tx, input, counter);
-  else raise(tx, input.threadId, counter, (await tx.first(appendAll, allOf(input)))?.head ?? 0);
+  else raised(tx, input.threadId, counter, (await tx.first(appendAll, allOf(input)))?.head ?? 0);
   return counter.head;
 }
 
-function raise(tx: Tx, threadId: string, counter: Counter, head: number): void {
+/** The statement has raised it in the row. */
+function raised(tx: Tx, threadId: string, counter: Counter, head: number): void {
   if (head <= counter.head) return;
   counter.head = head;
+  counter.stored = head;
   tx.appended(threadId, head);
 }
 
@@ -106,8 +105,9 @@ async function appendEach(tx: Tx, { threadId, runId, facts, now }: Append, count
       body: compactFact(fact.body),
     });
   }
-  if (head > counter.head) tx.send(setHead, { key, head });
-  raise(tx, threadId, counter, head);
+  if (head === counter.head) return;
+  raiseHead(tx, counter, head);
+  tx.appended(threadId, head);
 }
 
 /**

@@ -76,6 +76,12 @@ export class LocalRunService implements RunService {
       input.signal?.throwIfAborted();
       if (over.aborted) throw stopping();
       const local = this.#registry.get(input.runId);
+      if (local !== undefined && belongs(local.run, input)) {
+        await unlessAborted(local.settled, over).catch(() => undefined);
+        // The row as it was written here: it does not change any more.
+        if (local.final !== null) return local.final;
+        if (over.aborted) continue;
+      }
       // Who waits for long meets a store that is away for a moment.
       const run = await retry(
         clock,
@@ -84,9 +90,8 @@ export class LocalRunService implements RunService {
         () => over.aborted,
       );
       if (run === null || run.acknowledged) return run;
-      if (local !== undefined) await unlessAborted(local.settled, over).catch(() => undefined);
       // Held elsewhere, or given up here and soon taken over by recovery: the row is looked at again after a while.
-      if (local?.final == null) await clock.sleep(this.#parts.settings.pollRemoteMs, over).catch(() => undefined);
+      await clock.sleep(this.#parts.settings.pollRemoteMs, over).catch(() => undefined);
     }
   }
 

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { AttemptStore, AttemptWrite, Fence } from '@reindeer/protocol';
 import { describe, expect, test } from 'vitest';
 import type { Scene, StoresFactory } from './scene.ts';
@@ -89,6 +90,48 @@ export function attemptStoreContract(name: string, factory: StoresFactory): void
       expect(answers).toEqual([{ outcome: 'ok' }, { outcome: 'incomplete' }]);
       expect(await head(s)).toBe(idOf(1));
       expect(await s.a.journal.unfinished('thread')).toEqual([]);
+    });
+
+    test('one goes on with what the one before it wrote, and the next call with both', async () => {
+      const s = await scene();
+      const { run, fence } = await s.running();
+      const message = (n: number) => {
+        const body = JSON.stringify({ type: 'human', id: `m${n}`, content: 'x'.repeat(600) });
+        return {
+          hash: createHash('sha256').update(body).digest().subarray(0, 16).toString('base64url'),
+          id: `m${n}`,
+          body,
+        };
+      };
+      const grown = (number: number): AttemptWrite =>
+        put(fence, number, {
+          checkpoint: JSON.stringify({ v: 4, id: idOf(number), channel_versions: { messages: `v${number}` } }),
+          channels: [
+            {
+              name: 'messages',
+              version: `v${number}`,
+              value: { json: JSON.stringify([{ $m: message(number).hash }]), messages: [message(number)] },
+              ...(number === 1 ? {} : { base: { version: `v${number - 1}`, keep: number - 1 } }),
+            },
+          ],
+        });
+      const ok = { outcome: 'ok' };
+      expect(await storeOf(s).write([grown(1), grown(2)])).toEqual([ok, ok]);
+      expect(await storeOf(s).write([grown(3), begin(fence), grown(4)])).toEqual([ok, { outcome: 'begin' }, ok]);
+      const loaded = await s.a.checkpoints.load({ threadId: 'thread', ns: '', checkpointId: null });
+      expect(loaded?.checkpointId).toBe(idOf(4));
+      const list = JSON.parse(loaded?.channels[0]?.json ?? '') as { $m: string }[];
+      expect(list.map(({ $m }) => $m)).toEqual([1, 2, 3, 4].map((n) => message(n).hash));
+      expect(loaded?.messages).toHaveLength(4);
+      const page = await s.a.log.read({
+        threadId: 'thread',
+        runId: run.runId,
+        afterSeq: 0,
+        limit: 99,
+        maxBytes: 99_999,
+      });
+      expect(page.facts.map(({ seq }) => seq)).toEqual(page.facts.map((_, index) => index + 1));
+      expect(page.head).toBe(page.facts.length);
     });
 
     const beginning = (s: Scene, { runId, token }: Fence) =>
