@@ -101,6 +101,8 @@ export class Texts {
   readonly #absent = new Set<string>();
   /** The highest number that was given out; null = not known yet. */
   #newest: number | null = null;
+  /** The thread had no text before: what is not known here is not there. */
+  #began = false;
 
   /** @param key of the thread, whose counter row is locked: whoever else stores texts waits */
   static of(tx: Tx, key: number): Texts {
@@ -134,7 +136,7 @@ export class Texts {
       const hex = hexOf(hash);
       if (!this.#numbers.has(hex) && !this.#absent.has(hex)) unknown.add(hex);
     }
-    if (unknown.size === 0) return;
+    if (unknown.size === 0 || this.#began) return;
     if (serial) for (const hex of unknown) await this.#lookUpOne(hex);
     else {
       const asked = { threadKey: this.#key, hashes: JSON.stringify([...unknown]) };
@@ -143,6 +145,7 @@ export class Texts {
         if (hash === null) last = number;
         else this.#numbers.set(Buffer.from(hash).toString('hex'), number);
       }
+      if (this.#newest === null) this.#began = last === 0;
       this.#newest ??= last;
     }
     for (const hex of unknown) if (!this.#numbers.has(hex)) this.#absent.add(hex);
@@ -174,7 +177,10 @@ export class Texts {
   async #storeOne(hex: string, body: string): Promise<void> {
     if (this.#numbers.has(hex)) return;
     const threadKey = this.#key;
-    this.#newest ??= (await this.#tx.first(newest, { threadKey }))?.number ?? 0;
+    if (this.#newest === null) {
+      this.#newest = (await this.#tx.first(newest, { threadKey }))?.number ?? 0;
+      this.#began = this.#newest === 0;
+    }
     const text = { threadKey, number: this.#newest + 1, hash: Buffer.from(hex, 'hex'), body };
     if ((await this.#tx.run(insert, text)) === 1) this.#next(hex);
     else await this.#lookUpOne(hex);
