@@ -1,7 +1,7 @@
 import type { Batch, BatchItem, RunService, SandboxFiles } from '@reindeer/protocol';
 import { expect, test } from 'vitest';
 import { address, BatchScene, THREAD, USER } from '../testing/batch-scene.ts';
-import { BatchReporter, csvCell, csvLines } from './report.ts';
+import { BatchReporter, csvCell, csvLines, writeResults } from './report.ts';
 
 /** A reporter over one database, threads that are busy, the files that it wrote and the runs that it began. */
 function reporting() {
@@ -147,6 +147,31 @@ test('a table says where a result that was cut stands whole', async () => {
     'a,succeeded,par,The result is cut here. All of it: /mnt/x/0.txt\r\n',
     'b,succeeded,par,The result is cut here. The rest is lost.\r\n',
   ]);
+});
+
+test('results that are too many for a file end with a word about it', async () => {
+  const items = Array.from({ length: 9 }, (_, n) => ({ key: `k${n}`, status: 'succeeded', result: 'é'.repeat(100) }));
+  const written = new Map<string, string>();
+  const files = {
+    writeStream: async (path: string, parts: AsyncIterable<Uint8Array>, { maxBytes }: { maxBytes: number }) => {
+      const text = await new Response(ReadableStream.from(parts)).bytes();
+      if (text.length > maxBytes) throw new Error('too large');
+      written.set(path.slice(path.lastIndexOf('/') + 1), new TextDecoder().decode(text));
+    },
+  } as unknown as SandboxFiles;
+  const usage = { inputTokens: 0, outputTokens: 0 };
+  const none = { verdict: null, error: null, stopReason: null, usage };
+  const store = { items: async () => items.map((item) => ({ ...none, ...item }) as unknown as BatchItem) };
+  const batch = { batchId: 'b', userId: 'u', spec: {} } as unknown as Batch;
+  await writeResults(store, files, batch, 1_500);
+  for (const text of written.values()) {
+    expect(text).toContain('k2');
+    expect(text).not.toContain('k8');
+    expect(text.trim().split('\n').at(-1)).toMatch(/There is no room for more results/);
+  }
+  await writeResults(store, files, batch);
+  for (const text of written.values()) expect(text).toMatch(/k8(?![\s\S]*no room)/);
+  expect(written.size).toBe(2);
 });
 
 test('no two columns of a table have one name', async () => {

@@ -180,12 +180,15 @@ export async function writeResults(
   store: Pick<BatchStore, 'items'>,
   files: ReturnType<FilesOf>,
   batch: Batch,
+  maxBytes = MAX_FILE_BYTES,
 ): Promise<void> {
   const folder = folderOf(batch.batchId);
-  const write = (name: string, lines: AsyncIterable<string>) =>
-    files.writeStream(`${folder}/${name}`, encoded(lines), { maxBytes: MAX_FILE_BYTES, overwrite: true });
-  await write('results.jsonl', jsonLines(itemsOf(store, batch)));
-  await write('results.csv', csvLines(itemsOf(store, batch), batch));
+  // What has no room is said in the file: one that could never be written would be begun again for ever, and nobody told of the end.
+  const write = (name: string, lines: AsyncIterable<string>, last: string) =>
+    files.writeStream(`${folder}/${name}`, within(lines, maxBytes, `${last}\r\n`), { maxBytes, overwrite: true });
+  const note = 'There is no room for more results in this file. Download the results of the batch to have all of them.';
+  await write('results.jsonl', jsonLines(itemsOf(store, batch)), JSON.stringify({ cut: note }));
+  await write('results.csv', csvLines(itemsOf(store, batch), batch), csvCell(note));
 }
 
 /** All items of a batch by position. Ends early when the batch is gone. */
@@ -202,9 +205,20 @@ export async function* itemsOf(
   }
 }
 
-async function* encoded(lines: AsyncIterable<string>): AsyncGenerator<Uint8Array> {
+/** Lines up to a size; `last` in the place of those that have no room. */
+async function* within(lines: AsyncIterable<string>, maxBytes: number, last: string): AsyncGenerator<Uint8Array> {
   const encoder = new TextEncoder();
-  for await (const line of lines) yield encoder.encode(line);
+  const end = encoder.encode(last);
+  let room = maxBytes - end.length;
+  for await (const line of lines) {
+    const bytes = encoder.encode(line);
+    room -= bytes.length;
+    if (room < 0) {
+      yield end;
+      return;
+    }
+    yield bytes;
+  }
 }
 
 /** One JSON object per item and line. */
