@@ -4,13 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { createLeadAgent, createModelRegistry } from '@reindeer/agent';
+import { compose, Lifecycle, loadConfig, resolveSettings } from '@reindeer/gateway';
 import { NO_LOG, type SandboxProvider } from '@reindeer/protocol';
 import { systemSurroundings } from '@reindeer/runtime';
 import { createSandboxProvider } from '@reindeer/sandbox';
-import { compose } from '../../packages/gateway/src/compose.ts';
-import { loadConfig } from '../../packages/gateway/src/config/load.ts';
-import { resolveSettings } from '../../packages/gateway/src/config/settings.ts';
-import { Lifecycle } from '../../packages/gateway/src/life/lifecycle.ts';
 import { serveBare } from './bare.ts';
 import { StepModel } from './model.ts';
 import { plainAgent } from './plain.ts';
@@ -41,7 +38,12 @@ if (kind === 'product' || kind === 'plain') {
     settings: { ...resolveSettings(loaded, { port: 1 }), server: { ...resolveSettings(loaded, {}).server, port: 0 } },
     surroundings,
     lifecycle: new Lifecycle({ clock: surroundings.clock, logger: surroundings.logger }),
-    resources: { databaseWorker: undefined, pageFolder: home },
+    resources: {
+      databaseWorker: undefined,
+      documentWorker: undefined,
+      skillsFolder: join(home, 'skills'),
+      pageFolder: home,
+    },
     version: 'bench',
     variables: loaded.variables,
     serve: true,
