@@ -36,7 +36,7 @@ interface Cost {
 }
 
 /** What a batch of `items` takes on these instances, from the first claim to its end. */
-export async function batchCost(instances: readonly Stores[], items: number): Promise<Cost> {
+async function batchCost(instances: readonly Stores[], items: number): Promise<Cost> {
   batches += 1;
   const batchId = `batch-${batches}`;
   const [first] = instances;

@@ -51,7 +51,7 @@ export async function startBatch(
   });
 }
 
-export const batchOf = (server: RunningServer, batchId: string): Promise<BatchRow> =>
+const batchOf = (server: RunningServer, batchId: string): Promise<BatchRow> =>
   json(`${server.url}/api/subagent-batches/${batchId}`);
 
 export async function allItems(server: RunningServer, threadId: string, batchId: string): Promise<ItemRow[]> {

@@ -2,6 +2,7 @@ import { openPostgres, openSqlite, type PostgresStores, type SqliteStores } from
 import {
   type BatchExecutor,
   type BatchService,
+  DEFAULT_USER,
   type GraphFactory,
   type MemoryStore,
   NO_LOG,
@@ -174,7 +175,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
   const { logger } = surroundings;
   // What counts now; what is not in a `live` part below is only read at the start.
   let now = settings;
-  const userId = 'default';
+  const userId = DEFAULT_USER;
 
   let stores: OpenStores | null = null;
   await lifecycle.start({

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { AgentProfiles, type Memory } from '@reindeer/agent';
-import type { Surroundings } from '@reindeer/protocol';
+import { DEFAULT_USER, type Surroundings } from '@reindeer/protocol';
 import { safeUserId } from '@reindeer/sandbox';
 import type { Settings } from './config/settings.ts';
 import { agentRoutes } from './http/agents.ts';
@@ -30,7 +30,7 @@ export function createCustomAgents(parts: {
     legacyFolder: join(home, 'agents'),
     defaultSoul: join(home, 'SOUL.md'),
     // One person's profile is nobody else's: only the user of a server without accounts has the one in the data folder itself.
-    userProfile: (userId) => join(userId === 'default' ? home : folderOf(userId), 'USER.md'),
+    userProfile: (userId) => join(userId === DEFAULT_USER ? home : folderOf(userId), 'USER.md'),
     ...surroundings,
   });
   return {

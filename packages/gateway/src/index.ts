@@ -1,12 +1,8 @@
-export { accessToken, sandboxReachesServer, startUrl } from './access.ts';
 export { createAgents, warmUp } from './agents.ts';
-export { type Agents, type Composed, type ComposeOptions, compose, hardDeadlineMs } from './compose.ts';
-export { type LoadedConfig, type LoadOptions, loadConfig } from './config/load.ts';
-export { type CommandLineSettings, DEFAULT_PORT, resolveSettings, type Settings } from './config/settings.ts';
+export { type Agents, compose } from './compose.ts';
+export { loadConfig } from './config/load.ts';
+export { resolveSettings } from './config/settings.ts';
 export { type EmbeddedServer, type EmbedOptions, embed } from './embed.ts';
-export type { HttpParts, ModelView } from './http/parts.ts';
-export { type HttpServer, listen } from './http/server.ts';
-export { Lifecycle, type Step, type StopReport } from './life/lifecycle.ts';
-export { createLogger, type LogOptions, maskText } from './log.ts';
-export { type Resources, resourcesOf } from './resources.ts';
-export { VERSION } from './version.ts';
+export { Lifecycle } from './life/lifecycle.ts';
+export { createLogger } from './log.ts';
+export { resourcesOf } from './resources.ts';

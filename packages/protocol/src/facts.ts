@@ -1,5 +1,5 @@
 import type { DeliveryReceipt, WorkspaceChanges } from './delivery.ts';
-import type { Json, JsonObject } from './json.ts';
+import type { Json } from './json.ts';
 import type { RunStatus } from './run.ts';
 
 /**
@@ -123,5 +123,3 @@ export interface FactPage {
   /** Facts up to here were pruned; a reader that needs one of them gets a gap. 0 = none. */
   readonly prunedThrough: number;
 }
-
-export type StateUpdate = JsonObject;

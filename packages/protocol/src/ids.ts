@@ -8,7 +8,7 @@ export function isId(value: unknown): value is string {
   return typeof value === 'string' && ID_PATTERN.test(value);
 }
 
-/** The only user as long as there are no accounts. */
+/** For whom a request is that names nobody. */
 export const DEFAULT_USER = 'default';
 
 /** A fresh UUID from the given source of randomness; used for threads, runs and messages. */

@@ -19,10 +19,8 @@ export const SCHEDULED_KEY = 'scheduled';
 export type ScheduleType = 'once' | 'cron';
 /** A new thread each time, or always the same one. */
 export type ScheduleContext = 'fresh_thread_per_run' | 'reuse_thread';
-export const SCHEDULE_STATUSES = ['enabled', 'paused', 'completed', 'failed', 'cancelled'] as const;
-export type ScheduleStatus = (typeof SCHEDULE_STATUSES)[number];
-export const OCCURRENCE_STATUSES = ['queued', 'running', 'success', 'failed', 'skipped', 'interrupted'] as const;
-export type OccurrenceStatus = (typeof OCCURRENCE_STATUSES)[number];
+export type ScheduleStatus = 'enabled' | 'paused' | 'completed' | 'failed' | 'cancelled';
+export type OccurrenceStatus = 'queued' | 'running' | 'success' | 'failed' | 'skipped' | 'interrupted';
 export type OccurrenceTrigger = 'scheduled' | 'manual';
 
 export const isOccurrenceOpen = (status: OccurrenceStatus): boolean => status === 'queued' || status === 'running';

@@ -2,7 +2,7 @@ import type { BatchStore, SeenItem } from './batch.ts';
 import type { DeliveryReceipt } from './delivery.ts';
 import type { FactPage, NewFact, ToolOutcome } from './facts.ts';
 import type { FeedbackStore } from './feedback.ts';
-import type { Json, JsonObject } from './json.ts';
+import type { JsonObject } from './json.ts';
 import type { MemoryStore } from './memory.ts';
 import type {
   CancelAction,
@@ -519,5 +519,3 @@ export interface Stores {
   /** Flushes and closes; idempotent. */
   close(): Promise<void>;
 }
-
-export type StoredJson = Json;

@@ -49,7 +49,7 @@ export interface ScriptedChatModelFields extends BaseChatModelParams {
 }
 
 /** What the clients of the real providers throw: a status and the response headers. */
-export class ScriptedProviderError extends Error {
+class ScriptedProviderError extends Error {
   readonly status: number | undefined;
   readonly headers: Readonly<Record<string, string>>;
   readonly code: string | undefined;

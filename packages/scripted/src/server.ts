@@ -42,7 +42,7 @@ export interface ScriptedProvider {
 }
 
 /** The header by which a client names its caller; see `ScriptRequest.caller`. */
-export const CALLER_HEADER = 'x-scripted-caller';
+const CALLER_HEADER = 'x-scripted-caller';
 export const DEFAULT_CALLER = 'default';
 
 /**

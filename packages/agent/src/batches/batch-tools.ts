@@ -21,8 +21,6 @@ import { virtualPath } from '../tools/paths.ts';
 import { decodeTable, formatOf, itemsOfRows, LONGEST_TABLE, readRows, type TemplateItem } from './items.ts';
 import { checkSchema } from './result-schema.ts';
 
-export const BATCH_TOOLS = ['batch_task', 'batch_status', 'batch_wait', 'cancel_batch'] as const;
-
 const LONGEST_WAIT_S = 3_600;
 const MOST_FILES = 5_000;
 const SHOWN = 20;

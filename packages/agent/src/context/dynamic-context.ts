@@ -109,7 +109,7 @@ export function dynamicContextMiddleware(parts: DynamicContextParts): Middleware
   }
 }
 
-export const remindersOf = (state: Readonly<Record<string, unknown>>): readonly Reminder[] =>
+const remindersOf = (state: Readonly<Record<string, unknown>>): readonly Reminder[] =>
   Array.isArray(state[REMINDERS]) ? (state[REMINDERS] as Reminder[]) : [];
 
 /** New reminders are added; one for a message that has one already changes nothing. */

@@ -41,7 +41,7 @@ export async function evaluateGoal(input: {
 }
 
 /** Hash of the newest answer: the evidence that a verdict stands on. */
-export function evidenceOf(messages: readonly BaseMessage[]): string {
+function evidenceOf(messages: readonly BaseMessage[]): string {
   const last = messages.findLast((message) => isAi(message) && textOf(message).trim() !== '');
   const text = last === undefined ? '' : textOf(last).replace(/\s+/g, ' ').trim();
   return createHash('sha256').update(text).digest('hex').slice(0, 16);

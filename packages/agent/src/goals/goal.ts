@@ -11,7 +11,7 @@ export type Blocker = (typeof BLOCKERS)[number];
 
 export const MAX_OBJECTIVE = 4_000;
 export const MAX_CONTINUATIONS = 8;
-export const MAX_NO_PROGRESS = 2;
+const MAX_NO_PROGRESS = 2;
 
 export interface GoalEvaluation {
   readonly satisfied: boolean;

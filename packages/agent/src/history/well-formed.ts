@@ -62,7 +62,7 @@ function repaired(message: BaseMessage): BaseMessage {
 }
 
 /** Cheap where nothing is wrong: texts of one byte per character are known to be whole. */
-export function isWhole(value: unknown, depth = DEPTH): boolean {
+function isWhole(value: unknown, depth = DEPTH): boolean {
   if (typeof value === 'string') return value.isWellFormed();
   if (typeof value !== 'object' || value === null || depth === 0) return true;
   if (Array.isArray(value)) return value.every((item) => isWhole(item, depth - 1));

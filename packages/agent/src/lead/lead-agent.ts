@@ -63,7 +63,7 @@ import { TODOS_TOOL, writeTodosTool } from '../tools/write-todos.ts';
 import { delegationSection, systemPrompt } from './prompt.ts';
 import { DEFAULT_SAFEGUARDS, type SafeguardSettings, type Safeguards, safeguards } from './safeguards.ts';
 
-export const LEAD_AGENT = 'lead_agent';
+const LEAD_AGENT = 'lead_agent';
 
 export interface LeadAgentSettings {
   readonly agentName: string;

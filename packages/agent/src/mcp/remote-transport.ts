@@ -107,7 +107,7 @@ class OpenCalls {
 }
 
 /** Of a call whose stream ended without its answer: whether it took effect is not known. */
-export const CONNECTION_LOST = -32_000;
+const CONNECTION_LOST = -32_000;
 
 function requestOf(init: RequestInit | undefined): number | null {
   if (init?.method !== 'POST' || typeof init.body !== 'string') return null;

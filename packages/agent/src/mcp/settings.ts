@@ -18,12 +18,6 @@ export interface OAuthSettings {
   readonly extra: Readonly<Record<string, string>>;
 }
 
-export interface RoutingSettings {
-  readonly mode: 'off' | 'prefer';
-  readonly priority: number;
-  readonly keywords: readonly string[];
-}
-
 /** One server of `mcpServers`, read. */
 export interface McpServer {
   readonly name: string;

@@ -8,13 +8,6 @@ import type { ListedTool } from './listed-tool.ts';
 import { type MappedResult, mapResult } from './results.ts';
 import type { McpServer } from './settings.ts';
 
-/** Where a tool comes from, in its `metadata.mcp`: for policies, deferral and the page. */
-export interface McpOrigin {
-  readonly server: string;
-  /** The server's own name of the tool. */
-  readonly tool: string;
-}
-
 /** Calls the server's tool in the session of a conversation. */
 export type CallServer = (
   server: McpServer,
@@ -43,13 +36,12 @@ export function toolName(server: McpServer, raw: string): string | null {
 export function mcpTool(server: McpServer, tool: ListedTool, call: CallServer): StructuredToolInterface | null {
   const name = toolName(server, tool.name);
   if (name === null || JSON.stringify(tool.inputSchema).length > MAX_SCHEMA) return null;
-  const origin: McpOrigin = { server: server.name, tool: tool.name };
   const made = new DynamicStructuredTool({
     name,
     description: (tool.description ?? tool.title ?? tool.name).slice(0, MAX_DESCRIPTION).toWellFormed(),
     schema: whole(tame(tool.inputSchema)) as object,
     // What a server says of its tools is no ground to run one twice: after a crash the outcome is unknown.
-    metadata: { mcp: origin, repeatable: false, resumable: false, abortable: true },
+    metadata: { repeatable: false, resumable: false, abortable: true },
     responseFormat: 'content_and_artifact',
     func: async (args: unknown, _manager: unknown, config: unknown) => {
       const scope = scopeOf(config as Parameters<typeof scopeOf>[0]);
@@ -99,11 +91,6 @@ const isQuick = (pattern: string): boolean =>
   pattern.startsWith('^') &&
   !/\)[*+?{]/.test(pattern) &&
   (pattern.replace(/\{\d+\}/g, '').match(/[*+{]/g) ?? []).length <= 1;
-
-export function originOf(tool: unknown): McpOrigin | null {
-  const origin = (tool as { metadata?: { mcp?: McpOrigin } }).metadata?.mcp;
-  return origin ?? null;
-}
 
 /** Call ids are a provider's: not every one is fit for a file. */
 function fileName(tool: string, callId: string): string {

@@ -30,7 +30,7 @@ const MAX_STATEMENTS = 12;
 const MAX_STATEMENT = 500;
 
 /** Only what describes the user, and lasts, is written (MEM-4b): no instructions, nothing that holds for one task or conversation. */
-export const passesGate = ({ scope, durability, authority }: Classified): boolean =>
+const passesGate = ({ scope, durability, authority }: Classified): boolean =>
   [scope, durability, authority].map((word) => word.trim().toLowerCase()).join() === 'user,durable,descriptive';
 
 type Draft = MemoryFact & { readonly contentKey: string };

@@ -21,7 +21,7 @@ const COMMON = new Set(
     ' ',
   ),
 );
-export const tellingWords = (text: string): Set<string> => new Set(wordsOf(text).filter((word) => !COMMON.has(word)));
+const tellingWords = (text: string): Set<string> => new Set(wordsOf(text).filter((word) => !COMMON.has(word)));
 
 /** The share of a fact's telling words that a text says too; 0 when it has none. */
 export function saidBy(fact: string, text: string): number {

@@ -73,7 +73,7 @@ export function humanInput(requestId: string, args: Readonly<Record<string, unkn
 const text = (value: unknown): string => (typeof value === 'string' ? value.trim() : '');
 
 /** Options from a list, JSON text, plain text or nested objects: trimmed, without blanks and doubles, bounded. */
-export function flatOptions(value: unknown): string[] {
+function flatOptions(value: unknown): string[] {
   const found: string[] = [];
   collect(value, found, 0);
   const clean = found.map((option) => option.trim()).filter((option) => option !== '');

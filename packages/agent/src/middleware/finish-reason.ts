@@ -5,7 +5,7 @@ import { defineMiddleware, type Middleware } from '../loop/middleware.ts';
 import { scopeOf } from '../loop/scope.ts';
 import { isStopped, stoppedMessage, withNote } from './stopping.ts';
 
-export const MODEL_LENGTH = 'model-length';
+const MODEL_LENGTH = 'model-length';
 export const SAFETY_FINISH = 'safety-finish';
 /** In `additional_kwargs` of an answer that the provider filtered: `{detector, reason}`. */
 export const SAFETY_TERMINATION = 'safety_termination';
@@ -44,7 +44,7 @@ export interface SafetyDetector {
 
 const GEMINI = /^(SAFETY|BLOCKLIST|PROHIBITED_CONTENT|SPII|RECITATION|IMAGE_[A-Z_]+)$/;
 
-export const SAFETY_DETECTORS: readonly SafetyDetector[] = [
+const SAFETY_DETECTORS: readonly SafetyDetector[] = [
   { name: 'openai', detect: (message) => (finishReason(message) === 'content_filter' ? 'content_filter' : null) },
   { name: 'anthropic', detect: (message) => (finishReason(message) === 'refusal' ? 'refusal' : null) },
   { name: 'gemini', detect: (message) => (GEMINI.test(finishReason(message)) ? finishReason(message) : null) },

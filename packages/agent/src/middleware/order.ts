@@ -30,12 +30,12 @@ import { TOOL_RESULT_SANITIZING } from './tool-result-sanitizing.ts';
 import { UPLOADS } from './uploads.ts';
 
 /** Names that other parts of the agent give to middleware of theirs. */
-export const TOOL_PROGRESS = 'tool-progress';
+const TOOL_PROGRESS = 'tool-progress';
 export const AUTHORIZATION = 'authorization';
 export const AGENT_TOOLS = 'agent-tools';
 export const SKILL_ACTIVATION = 'skill-activation';
 export const SKILL_POLICY = 'skill-policy';
-export const MCP_ROUTING = 'mcp-routing';
+const MCP_ROUTING = 'mcp-routing';
 export const DEFERRED_TOOLS = 'deferred-tools';
 
 /** Why one middleware must stand before another; `*` stands for every other one, on either side. First = outermost. */

@@ -38,7 +38,7 @@ export const DEFAULT_TOOL_GROUPS: ReadonlyMap<string, string> = new Map([
 /** What an agent that makes another may use: to ask, to read its skill, and to do it. */
 const BOOTSTRAP_TOOLS: readonly string[] = [SETUP_AGENT, 'ask_clarification', 'read_file'];
 /** The only skill of such an agent. */
-export const BOOTSTRAP_SKILL = 'bootstrap';
+const BOOTSTRAP_SKILL = 'bootstrap';
 
 /** May the agent call this tool? Groups say it of the tools that are in one; the harness's own and those of MCP servers are in none (AG-2). */
 export function mayCall(

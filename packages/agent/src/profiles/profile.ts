@@ -42,7 +42,7 @@ export const profileFields = z.object({
 
 type Given = z.output<typeof profileFields>;
 export type ProfileKey = keyof Given;
-export const PROFILE_KEYS = Object.keys(profileFields.shape) as readonly ProfileKey[];
+const PROFILE_KEYS = Object.keys(profileFields.shape) as readonly ProfileKey[];
 
 /** A custom agent of a user. */
 export interface AgentProfile {

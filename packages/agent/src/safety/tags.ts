@@ -75,7 +75,7 @@ export function neutralTags(text: string): string {
 }
 
 /** Breaks boundary markers that stand inside of text. */
-export function neutralMarkers(text: string): string {
+function neutralMarkers(text: string): string {
   return text.includes('---') ? text.replace(MARKER, (_, word: string) => `[${word.toUpperCase()} USER INPUT]`) : text;
 }
 

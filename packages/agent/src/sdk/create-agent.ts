@@ -3,6 +3,7 @@ import { type BaseMessage, SystemMessage } from '@langchain/core/messages';
 import type { StructuredToolInterface } from '@langchain/core/tools';
 import { type BaseCheckpointSaver, MemorySaver } from '@langchain/langgraph';
 import {
+  DEFAULT_USER,
   type Json,
   type JsonObject,
   offersCommands,
@@ -155,7 +156,7 @@ export function createReindeerAgent(options: AgentOptions): ReindeerAgent {
     const context: JsonObject = { ...call.context, ...(options.planMode === true ? { is_plan_mode: true } : {}) };
     const attempt = standaloneAttempt({
       threadId,
-      userId: call.userId ?? 'default',
+      userId: call.userId ?? DEFAULT_USER,
       context,
       agentName: name,
       signal: call.signal,

@@ -120,7 +120,7 @@ export class SkillAccess {
 export type SkillVerdict = string | null;
 
 /** The verdicts of one call: the skills are read once, each is judged once, and what cannot be told is a no (SL-22). */
-export class SkillVerdicts {
+class SkillVerdicts {
   readonly #parts: Pick<SkillAccessParts, 'library' | 'userId' | 'agent'>;
   readonly #judged = new Map<string, SkillVerdict>();
   #skills: Promise<readonly Skill[]> | null = null;

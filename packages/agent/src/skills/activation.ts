@@ -10,7 +10,7 @@ import { escapedText } from '../safety/tags.ts';
 import type { Skill } from './library.ts';
 
 /** Words after a slash that are commands of the harness or the page, never skills (SK-7). */
-export const RESERVED_COMMANDS: readonly string[] = ['bootstrap', 'goal', 'help', 'memory', 'models', 'new', 'status'];
+const RESERVED_COMMANDS: readonly string[] = ['bootstrap', 'goal', 'help', 'memory', 'models', 'new', 'status'];
 
 export interface SkillCommand {
   readonly name: string;

@@ -162,7 +162,7 @@ function packageOf(files: ReadonlyMap<string, PackageFile>): SkillPackage {
 }
 
 /** What the first bytes say; null for everything that is no machine's program. */
-export function programKind(bytes: Uint8Array): string | null {
+function programKind(bytes: Uint8Array): string | null {
   const [a = 0, b = 0, c = 0, d = 0] = bytes;
   if (a === 0x7f && b === 0x45 && c === 0x4c && d === 0x46) return 'ELF';
   if (a === 0x4d && b === 0x5a) return 'Windows';

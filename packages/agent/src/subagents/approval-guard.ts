@@ -2,7 +2,7 @@ import { ToolMessage } from '@langchain/core/messages';
 import { defineMiddleware, type Middleware } from '../loop/middleware.ts';
 import { runOptions } from '../loop/run-options.ts';
 
-export const APPROVAL_GUARD = 'approval-guard';
+const APPROVAL_GUARD = 'approval-guard';
 
 /**
  * A tool that a person must approve is not run by a sub-agent, which cannot ask: else delegating would be a way around the question. The

@@ -7,7 +7,7 @@ import { withoutCalls } from './calls.ts';
 import { STOPPED_BY, turnsOf, usageOf } from './outcome.ts';
 import type { SubagentType } from './settings.ts';
 
-export const SUBAGENT_BUDGET = 'subagent-budget';
+const SUBAGENT_BUDGET = 'subagent-budget';
 
 /**
  * Keeps a sub-agent within its turns and tokens. Both are counted from its own history, so that one that continues after a restart has

@@ -16,7 +16,7 @@ import { AttemptScope } from '../loop/scope.ts';
  * What one sub-agent still does to the world: its own part of the run's effects. The run waits for all of them, a slot for these.
  * States: open → closed; a closed one starts nothing (D6).
  */
-export class ChildEffects implements Effects {
+class ChildEffects implements Effects {
   readonly #parent: Effects;
   readonly #signal: AbortSignal;
   readonly #clock: Clock;

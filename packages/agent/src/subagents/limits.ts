@@ -7,10 +7,10 @@ import { scopeOf } from '../loop/scope.ts';
 import { withoutCalls } from './calls.ts';
 import { runLimits, type SubagentSettings, TASK_TOOL } from './settings.ts';
 
-export const SUBAGENT_LIMITS = 'subagent-limits';
+const SUBAGENT_LIMITS = 'subagent-limits';
 /** How many `task` calls of a message were left out. */
-export const CALLS_DROPPED = 'subagent_calls_dropped';
-export const LIMIT_REASON = 'subagent_limit_capped';
+const CALLS_DROPPED = 'subagent_calls_dropped';
+const LIMIT_REASON = 'subagent_limit_capped';
 
 /**
  * Bounds what one message and one run may delegate (MW-27): surplus `task` calls are taken out of the message, the others stay, and the

@@ -68,7 +68,7 @@ export interface SubagentSettings {
   readonly endGraceMs: number;
 }
 
-export const DEFAULT_CAPACITY: CapacityLimits = {
+const DEFAULT_CAPACITY: CapacityLimits = {
   maxRunning: 3,
   maxQueued: 64,
   policy: 'queue',

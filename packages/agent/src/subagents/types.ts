@@ -3,7 +3,7 @@ import { CLARIFICATION_TOOL } from '../tools/ask-clarification.ts';
 import { type SubagentSettings, type SubagentType, TASK_TOOL } from './settings.ts';
 
 /** No sub-agent delegates, asks the user or hands files over: those are the lead agent's (SA-10). */
-export const NEVER: readonly string[] = [TASK_TOOL, CLARIFICATION_TOOL, 'present_files'];
+const NEVER: readonly string[] = [TASK_TOOL, CLARIFICATION_TOOL, 'present_files'];
 
 const BUILT_IN_TIMEOUT_MS = 1_800_000;
 const CUSTOM_TIMEOUT_MS = 900_000;

@@ -2,7 +2,7 @@ import { ReindeerError } from '@reindeer/protocol';
 import type { Hide } from './text.ts';
 
 /** Longest error detail that goes to the model (MW-13). */
-export const MAX_ERROR_DETAIL = 500;
+const MAX_ERROR_DETAIL = 500;
 /** No more of an error's text is even looked at: an error may carry a whole response. */
 const MAX_EXAMINED = 4_000;
 

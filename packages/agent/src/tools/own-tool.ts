@@ -44,7 +44,7 @@ const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** Tools of LangChain; by what they can do, since the module may bring its own copy of the library. */
-export const isLangChainTool = (made: unknown): made is StructuredToolInterface =>
+const isLangChainTool = (made: unknown): made is StructuredToolInterface =>
   isRecord(made) && typeof made.name === 'string' && typeof made.invoke === 'function' && made.schema !== undefined;
 
 /** @throws ReindeerError `configuration` that says what is missing */

@@ -6,7 +6,7 @@ import { defineTool } from './define.ts';
 import { SUCCESS, TOOL_META } from './tool-meta.ts';
 
 export const TODOS_TOOL = 'write_todos';
-export const TODO_STATUSES = ['pending', 'in_progress', 'completed'] as const;
+const TODO_STATUSES = ['pending', 'in_progress', 'completed'] as const;
 const MAX_TODOS = 100;
 
 export interface Todo {

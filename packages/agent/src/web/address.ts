@@ -47,7 +47,7 @@ function embeddedIpv4(address: ipaddr.IPv6): ipaddr.IPv4 | null {
 }
 
 /** A name that is internal whatever it resolves to. */
-export function refusedName(host: string): boolean {
+function refusedName(host: string): boolean {
   const name = host.toLowerCase().replace(/\.$/, '');
   return name === 'localhost' || METADATA_HOSTS.has(name) || INTERNAL_SUFFIXES.some((suffix) => name.endsWith(suffix));
 }

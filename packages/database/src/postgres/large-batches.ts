@@ -4,7 +4,7 @@ import { defineScript, defineStatement } from '../executor.ts';
 import type { PostgresClient } from './client.ts';
 
 /** Items from which a new batch changes what the planner should know of the tables. */
-export const MANY_ITEMS = 500;
+const MANY_ITEMS = 500;
 
 const statistics = defineStatement((db) => {
   const query = sql`analyze batch_items, batch_item_details`;

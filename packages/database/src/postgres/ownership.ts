@@ -25,7 +25,7 @@ export interface PostgresOwnershipOptions {
 }
 
 /** Milliseconds within which one operation is answered, or the store counts as out of reach. */
-export const POSTGRES_OWNERSHIP_MS = 5_000;
+const POSTGRES_OWNERSHIP_MS = 5_000;
 /** The server gives a statement up before its caller does: what was given up here never takes effect later. */
 const STATEMENT_MS = 4_000;
 const END_MS = 1_000;

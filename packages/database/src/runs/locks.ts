@@ -5,7 +5,7 @@ import { defineStatement, type Tx } from '../executor.ts';
 const ADMISSION_LOCK = 0x52_41_01;
 
 /** One admission to a thread at a time. Taken first of all locks, by admissions and by the turn of a queued run only. */
-export const lockAdmissions = defineStatement((db, p: { threadId: string }) =>
+const lockAdmissions = defineStatement((db, p: { threadId: string }) =>
   db.selectNoFrom(sql`pg_advisory_xact_lock(${sql.lit(ADMISSION_LOCK)}, hashtext(${p.threadId}))`.as('locked')),
 );
 const lockHolders = defineStatement((db, p: { threadId: string }) =>

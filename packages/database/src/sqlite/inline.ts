@@ -12,7 +12,7 @@ export function openInline(options: Omit<SqliteOptions, 'folder' | 'workerUrl'>)
   return openWith({ ...options, folder: ':memory:' }, ':memory:', () => inlineEngine);
 }
 
-export const inlineEngine: StartEngine = (events) => {
+const inlineEngine: StartEngine = (events) => {
   let connection: SqliteConnection | null = null;
   const end = (): void => {
     connection?.close();

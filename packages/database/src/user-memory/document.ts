@@ -141,7 +141,7 @@ export function parsed<T>(check: Check, text: string, what: string): T {
   throw new ReindeerError('internal', `The memory is damaged: ${what} cannot be read. Restore it from a backup.`);
 }
 
-export async function readDocument(tx: Tx, userId: string, agent: string): Promise<MemoryDocument> {
+async function readDocument(tx: Tx, userId: string, agent: string): Promise<MemoryDocument> {
   const first = await tx.first(head, { userId });
   if (first === undefined) return { revision: 0, updatedAt: null, sections: {}, facts: [] };
   const found: Record<string, MemorySection> = {};

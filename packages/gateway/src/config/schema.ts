@@ -49,7 +49,7 @@ const price = z.number({ error: 'must be a number: the price of a million tokens
 /** The version of the file that this program knows: the reference's. */
 export const CONFIG_VERSION = 34;
 
-export const modelSchema = section({
+const modelSchema = section({
   name: filled,
   use: text.optional(),
   model: text.optional(),

@@ -119,7 +119,7 @@ export interface CommandLineSettings {
   readonly port?: number | undefined;
 }
 
-export const DEFAULT_PORT = 2026;
+const DEFAULT_PORT = 2026;
 const LEVELS = {
   debug: 'debug',
   info: 'info',

@@ -400,7 +400,7 @@ function working(batches: BatchService): void {
 
 const time = (at: number | null): string | null => (at === null ? null : new Date(at).toISOString());
 
-export const batchView = (batch: Batch) => ({
+const batchView = (batch: Batch) => ({
   batch_id: batch.batchId,
   thread_id: batch.threadId,
   run_id: batch.runId,

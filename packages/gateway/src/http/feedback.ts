@@ -12,7 +12,7 @@ const comment = z.string().max(10_000).nullish();
 const rating = z.number();
 
 /** How a feedback looks on the wire. */
-export const feedbackView = (of: Feedback): JsonObject => ({
+const feedbackView = (of: Feedback): JsonObject => ({
   feedback_id: of.feedbackId,
   run_id: of.runId,
   thread_id: of.threadId,

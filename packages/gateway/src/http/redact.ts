@@ -11,7 +11,7 @@ const DEPTH = 40;
 const foldName = (name: string) => name.replaceAll(/([a-z0-9])([A-Z])/g, '$1_$2');
 
 /** Does the name of a field say that its value is a secret? */
-export function isSecretName(name: string): boolean {
+function isSecretName(name: string): boolean {
   const folded = foldName(name);
   return SECRET_NAME.test(folded) && !HARMLESS.test(folded);
 }

@@ -50,7 +50,7 @@ export interface RouteDefinition<
 /** How deep arrays and objects of a body may stand in one another: everything that walks them later recurses. */
 export const JSON_DEPTH_LIMIT = 128;
 /** Bytes of a JSON body that are accepted (the reference's limit of its LangGraph routes). */
-export const JSON_BODY_LIMIT = 20 * 1024 * 1024;
+const JSON_BODY_LIMIT = 20 * 1024 * 1024;
 
 /**
  * Registers a route and its documentation in one place. Parameters, query and body are checked before `handle` runs; what is

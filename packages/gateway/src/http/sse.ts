@@ -15,7 +15,7 @@ export interface EventWriterOptions {
 }
 
 /** Text of one event. `data` is JSON without line breaks; should one come in anyway, each line is its own `data:` line. */
-export function formatEvent(item: StreamItem): string {
+function formatEvent(item: StreamItem): string {
   if (item === 'heartbeat') return ': heartbeat\n\n';
   const data =
     item.data.includes('\n') || item.data.includes('\r') ? item.data.split(/\r\n|\r|\n/).join('\ndata: ') : item.data;

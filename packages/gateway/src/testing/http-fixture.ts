@@ -23,7 +23,7 @@ import { type HttpServer, listen } from '../http/server.ts';
 
 /** Stand-ins for the services behind the HTTP layer, so that its own behaviour can be tested alone. */
 
-export class FakeThreads implements ThreadService {
+class FakeThreads implements ThreadService {
   readonly rows = new Map<string, Thread>();
   readonly facts_: Fact[] = [];
   readonly states = new Map<string, StateSnapshot[]>();
@@ -156,7 +156,7 @@ export function makeState(threadId: string, checkpointId: string, values: StateS
   };
 }
 
-export class FakeRuns implements RunService {
+class FakeRuns implements RunService {
   readonly created: CreateRun[] = [];
   readonly disconnections: string[] = [];
   readonly cancels: { runId: string; action: string; wait: boolean }[] = [];
@@ -305,7 +305,7 @@ export class FakeFiles implements SandboxFiles {
   }
 }
 
-export class FakeSandboxes implements SandboxProvider {
+class FakeSandboxes implements SandboxProvider {
   readonly folders = new Map<string, FakeFiles>();
   report(): ReturnType<SandboxProvider['report']> {
     return { provider: 'files-only', canExecute: false, network: 'none', limits: [] };

@@ -226,7 +226,7 @@ export async function* jsonLines(items: AsyncIterable<BatchItem>): AsyncGenerato
   for await (const item of items) yield `${JSON.stringify(resultView(item))}\n`;
 }
 
-export const resultView = (item: BatchItem) => ({
+const resultView = (item: BatchItem) => ({
   key: item.key,
   position: item.position,
   status: item.status,
@@ -241,7 +241,7 @@ export const resultView = (item: BatchItem) => ({
 });
 
 /** Properties of the result schema, which get columns of their own. */
-export function columnsOf(batch: Batch): readonly string[] {
+function columnsOf(batch: Batch): readonly string[] {
   const schema = batch.spec.result_schema;
   if (typeof schema !== 'object' || schema === null || Array.isArray(schema)) return [];
   const { properties } = schema as JsonObject;

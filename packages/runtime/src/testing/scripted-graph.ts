@@ -7,7 +7,6 @@ export const ScriptState = Annotation.Root({
   messages: Annotation<BaseMessage[]>({ reducer: messagesStateReducer, default: () => [] }),
   title: Annotation<string>(),
 });
-export type ScriptStateType = typeof ScriptState.State;
 
 export interface ToolCall {
   readonly name: string;

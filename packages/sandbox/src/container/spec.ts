@@ -25,7 +25,7 @@ export interface SpecInput {
 }
 
 /** Where the run folder lies in the container. */
-export const RUN_PLACE = '/run/reindeer';
+const RUN_PLACE = '/run/reindeer';
 export const SOCKET_NAME = 'server.sock';
 /** Port of our own server, where it is reached by one. */
 export const OWN_PORT = 8080;

@@ -111,7 +111,7 @@ interface Removal {
 }
 
 /** Removes `name` from `trash` and all below it, without ever following a link. */
-export async function removeTree(trash: Directory, name: string, random: Random): Promise<void> {
+async function removeTree(trash: Directory, name: string, random: Random): Promise<void> {
   const later = [name];
   for (let next = later.pop(); next !== undefined; next = later.pop()) {
     await removeEntry(trash, next, { trash, random, later, depth: 0 });

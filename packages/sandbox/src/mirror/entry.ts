@@ -3,8 +3,7 @@ import { ReindeerError } from '@reindeer/protocol';
 import { at } from '../container/listing.ts';
 
 /** The folders that are carried, by the first part of every path. */
-export const MIRRORED = ['workspace', 'outputs', 'uploads', 'skills'] as const;
-export type MirroredFolder = (typeof MIRRORED)[number];
+const MIRRORED = ['workspace', 'outputs', 'uploads', 'skills'] as const;
 /** What a sandbox may change; the others are put right again. */
 export const WRITABLE: readonly string[] = ['workspace', 'outputs'];
 
@@ -41,10 +40,7 @@ export interface MirrorListing {
 }
 
 /** @param byMetadata count a change of the metadata as one: where whoever writes may set times as they like */
-export function fileStamp(
-  stats: Pick<Stats, 'size' | 'mtimeMs' | 'ctimeMs' | 'ino' | 'mode'>,
-  byMetadata: boolean,
-): string {
+function fileStamp(stats: Pick<Stats, 'size' | 'mtimeMs' | 'ctimeMs' | 'ino' | 'mode'>, byMetadata: boolean): string {
   const plain = `f:${stats.size}:${stats.mtimeMs}:${stats.ino}:${stats.mode & 0o777}`;
   return byMetadata ? `${plain}:${stats.ctimeMs}` : plain;
 }

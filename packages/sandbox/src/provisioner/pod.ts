@@ -6,7 +6,7 @@ import type { ProvisionerSettings } from './settings.ts';
 
 /** Labels and annotations of every object; they say whose it is, and hold nothing secret. */
 const KEY = 'sandbox.reindeer.dev';
-export const MANAGED = { 'app.kubernetes.io/managed-by': 'reindeer-provisioner' } as const;
+const MANAGED = { 'app.kubernetes.io/managed-by': 'reindeer-provisioner' } as const;
 export const SELECTOR = encodeURIComponent('app.kubernetes.io/managed-by=reindeer-provisioner');
 
 export type PodStatus = 'Pending' | 'Running' | 'Succeeded' | 'Failed' | 'Unknown';

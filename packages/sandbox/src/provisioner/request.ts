@@ -1,4 +1,4 @@
-import { ReindeerError } from '@reindeer/protocol';
+import { DEFAULT_USER, ReindeerError } from '@reindeer/protocol';
 import { at } from '../container/listing.ts';
 import type { Body } from '../server/http.ts';
 
@@ -56,7 +56,7 @@ export function sandboxRequest(body: Body, stateBase: string | null): SandboxReq
   return {
     id: text('sandbox_id', SANDBOX_ID, 'must be 1 to 64 letters, digits, "_" or "-"'),
     threadId: text('thread_id', plain, 'must be a text of at most 256 characters'),
-    userId: text('user_id', plain, 'must be a text of at most 256 characters', 'default'),
+    userId: text('user_id', plain, 'must be a text of at most 256 characters', DEFAULT_USER),
     nonce: text('nonce', /^[A-Za-z0-9-]{8,64}$/, 'must be 8 to 64 letters, digits or "-"'),
     secretHash: text(
       'secret_sha256',

@@ -30,11 +30,11 @@ import { mirrorListRoute, mirrorReadRoute, mirrorWriteRoute, serverTree } from '
 import { Sessions, type SessionView } from './sessions.ts';
 
 /** What this server can beyond the public image: commands whose output is streamed and that end with the connection. */
-export const SERVER_PROTOCOL = 1;
+const SERVER_PROTOCOL = 1;
 /** It can exchange files with a gateway that does not share its folders. */
-export const MIRROR_PROTOCOL = 1;
+const MIRROR_PROTOCOL = 1;
 /** Asks for a stream of JSON lines: `{"output": text}` …, `{"result": …}` or `{"error": …}`. */
-export const LINES = 'application/x-ndjson';
+const LINES = 'application/x-ndjson';
 
 const MIB = 1024 * 1024;
 const DEFAULT_TIMEOUT_MS = 600_000;

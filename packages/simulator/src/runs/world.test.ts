@@ -1,6 +1,8 @@
 import { verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
-import { huntMutant, playSeeds, RUNS_MUTANTS, runsWorld } from '../index.ts';
+import { huntMutant, playSeeds } from '../frame/play.ts';
+import { RUNS_MUTANTS } from './mutants.ts';
+import { runsWorld } from './world.ts';
 
 /** Long runs are for `npm run simulate`; this is what every push pays for. */
 const SEEDS = 200;

@@ -1,6 +1,8 @@
 import { verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
-import { huntMutant, playSeeds, SANDBOX_MUTANTS, sandboxWorld } from '../index.ts';
+import { huntMutant, playSeeds } from '../frame/play.ts';
+import { SANDBOX_MUTANTS } from './mutants.ts';
+import { sandboxWorld } from './world.ts';
 
 /** Long runs are for `npm run simulate`; this is what every push pays for. */
 const SEEDS = 150;

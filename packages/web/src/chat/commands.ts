@@ -1,6 +1,5 @@
 /** What can be written after a slash and is done by the page, not by the agent. A skill of such a name is not offered. */
 export const COMMANDS = ['goal', 'compact', 'new', 'help'] as const;
-export type CommandName = (typeof COMMANDS)[number];
 
 /** Words that the server keeps for commands of other clients: never skills there. */
 const RESERVED: readonly string[] = ['bootstrap', 'memory', 'models', 'status'];

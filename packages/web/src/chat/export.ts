@@ -31,7 +31,7 @@ export async function chatMarkdown(rest: Pick<Rest, 'get'>, input: ExportInput):
   return toMarkdown(messages, { ...input, title: `${input.title} (…)` });
 }
 
-export function toMarkdown(messages: readonly ChatMessage[], { title, names }: Omit<ExportInput, 'threadId'>): string {
+function toMarkdown(messages: readonly ChatMessage[], { title, names }: Omit<ExportInput, 'threadId'>): string {
   const parts: string[] = [`# ${title.replace(/\s+/g, ' ')}`];
   let speaker: string | null = null;
   for (const message of messages) {

@@ -104,6 +104,6 @@ function eventKey(runId: string): string {
  * A reload forgets the message that was being written: the reader goes back to the last fact, so that its pieces come again. An id is
  * `<epoch>-<fact>`, with `.<piece>` for what came after that fact.
  */
-export function afterReload(lastEventId: string | null): string | null {
+function afterReload(lastEventId: string | null): string | null {
   return lastEventId?.replace(/\.\d+$/, '') ?? null;
 }

@@ -181,7 +181,7 @@ function useContent(api: Api, threadId: string, path: string, kind: FileKind): C
   return content;
 }
 
-export function DownloadButton({
+function DownloadButton({
   api,
   threadId,
   path,

@@ -17,7 +17,7 @@ export interface Statement {
   readonly sources: readonly string[];
 }
 
-export const SECTIONS = [
+const SECTIONS = [
   'workContext',
   'personalContext',
   'topOfMind',

@@ -21,7 +21,7 @@ export interface Task {
   readonly lastError: string | null;
   readonly runCount: number;
 }
-export const TASK_STATUSES = ['enabled', 'running', 'paused', 'completed', 'failed', 'cancelled'] as const;
+const TASK_STATUSES = ['enabled', 'running', 'paused', 'completed', 'failed', 'cancelled'] as const;
 export type TaskStatus = (typeof TASK_STATUSES)[number];
 
 export interface TaskRun {
@@ -38,7 +38,7 @@ const timeOr = (value: unknown): number | null => {
   return Number.isFinite(at) ? at : null;
 };
 
-export function readTask(value: unknown): Task | null {
+function readTask(value: unknown): Task | null {
   if (!isDictionary(value)) return null;
   const id = textOr(value.id, '');
   if (id === '') return null;
