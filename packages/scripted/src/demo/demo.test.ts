@@ -198,14 +198,24 @@ describe('the demo model', () => {
 </current_uploads>
 read the attached file`;
     expect(play(list).calls).toMatchObject([{ name: 'read_file', args: { path: '/mnt/user-data/uploads/a.md' } }]);
+    const spaced = list
+      .replace('a.pdf (', 'two words (1).txt (')
+      .replaceAll('/a.pdf', '/two words (1).txt')
+      .replace(/^.*a\.md\n/m, '');
+    expect(play(spaced).calls).toMatchObject([{ args: { path: '/mnt/user-data/uploads/two words (1).txt' } }]);
   });
 
   test('answers what the harness asks beside the conversation', () => {
     const ask = (text: string) =>
       demoScript({ caller: 'd', model: 'demo', messages: [message('user', text)], tools: [], attempt: 1 }).text ?? '';
-    const next: string[] = JSON.parse(ask('Answer a JSON array of strings.\nUser: list files'));
-    expect(next).toHaveLength(3);
-    expect(next).not.toContain('list files');
+    const next = (said: string): string[] =>
+      JSON.parse(
+        ask(
+          `Answer a JSON array of strings.\n\n<conversation>\nUser: ${said}\nAssistant: in parallel\n</conversation>`,
+        ),
+      );
+    expect(next('List files')).toEqual(['write a report about reindeer', 'in parallel', 'ask me a form']);
+    expect(next('列出文件')).toEqual(['写一份关于驯鹿的报告', '并行', '问我表单']);
   });
 
   test('makes a title when it is asked for one without tools', () => {

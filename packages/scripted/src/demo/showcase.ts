@@ -74,6 +74,6 @@ export function skillOf(scene: Scene): { readonly name: string; readonly path: s
 /** A file that came with the message: the Markdown beside it where it was converted. */
 export function uploadOf(scene: Scene): string | null {
   const list = /<current_uploads>([\s\S]{0,50000}?)<\/current_uploads>/.exec(scene.raw)?.[1] ?? '';
-  const paths = [...list.matchAll(/\/mnt\/user-data\/uploads\/[^\s)]{1,255}/g)].map(([path]) => path);
+  const paths = [...list.matchAll(/\/mnt\/user-data\/uploads\/[^\n]{1,255}/g)].map(([path]) => path);
   return paths.find((path) => path.endsWith('.md')) ?? paths[0] ?? null;
 }
