@@ -170,6 +170,7 @@ describe.skipIf(executable === null)('the page', () => {
     await page.locator('details.tool[data-status=running]').waitFor();
     await page.getByRole('button', { name: 'Stop' }).click();
     await page.getByText('Stopped.', { exact: true }).first().waitFor();
+    expect(await page.evaluate(() => document.activeElement?.id)).toBe('message');
     // It did begin: nothing may say that it did not.
     const card = page.locator('details.tool');
     expect(await card.getAttribute('data-status')).toBe('no-result');
@@ -204,7 +205,7 @@ describe.skipIf(executable === null)('the page', () => {
     await idle();
     await page.getByRole('button', { name: 'Answer', exact: true }).click();
     await page.getByText('Please fill in the marked fields.').waitFor();
-    await page.getByLabel('Name of the sleigh').fill('Northern Star');
+    await page.getByLabel('Name of the sleigh').and(page.locator(':focus')).fill('Northern Star');
     await page.getByRole('combobox', { name: 'Colour' }).selectOption('Blue');
     await page.getByLabel('With bells').check();
     await page.getByRole('button', { name: 'Answer', exact: true }).click();

@@ -207,6 +207,8 @@ describe.skipIf(executable === null)('the page in trouble', () => {
 
   test('a chat that does not exist says so', async () => {
     await page.goto(`${server.url}/chats/nobody-knows-this`);
-    await page.getByText('This does not exist any more.').waitFor();
+    await page.getByText('This does not exist, or was deleted.').waitFor();
+    await page.getByRole('main').getByRole('link', { name: 'New chat' }).click();
+    await page.getByRole('heading', { name: 'What shall we do?' }).waitFor();
   });
 });

@@ -5,6 +5,7 @@ import { Icon } from '../parts/icons.tsx';
 import { useEndNotice } from '../parts/notice.ts';
 import { PlaceLink, usePage } from '../parts/page-context.tsx';
 import { troubleText } from '../parts/trouble-text.ts';
+import { NEW_CHAT } from '../route.ts';
 import { ApprovalCard } from './approval-card.tsx';
 import { ChatProvider } from './chat-context.tsx';
 import { Composer } from './composer.tsx';
@@ -202,9 +203,15 @@ function RunStatus({ state, controller }: { readonly state: ChatState; readonly 
     return (
       <div role="alert" className="status trouble">
         <p>{troubleText(loadError, say)}</p>
-        <button type="button" onClick={() => void controller.open()}>
-          {say('run.reload')}
-        </button>
+        {loadError.kind === 'not-found' ? (
+          <PlaceLink to={NEW_CHAT} className="button">
+            {say('threads.new')}
+          </PlaceLink>
+        ) : (
+          <button type="button" onClick={() => void controller.open()}>
+            {say('run.reload')}
+          </button>
+        )}
       </div>
     );
   }

@@ -247,7 +247,11 @@ export function Composer({ api, controller, run, storage, options }: ComposerPro
             type="button"
             className="primary stop"
             disabled={run.phase === 'stopping'}
-            onClick={() => void controller.stop()}
+            onClick={() => {
+              // This button goes away: whoever works with the keyboard would be nowhere.
+              field.current?.focus({ preventScroll: true });
+              void controller.stop();
+            }}
           >
             <Icon name="stop" /> {run.phase === 'stopping' ? say('composer.stopping') : say('composer.stop')}
           </button>

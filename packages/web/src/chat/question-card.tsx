@@ -1,4 +1,4 @@
-import { type FormEvent, useId, useState } from 'react';
+import { type FormEvent, useEffect, useId, useRef, useState } from 'react';
 import { useSay } from '../parts/page-context.tsx';
 import { type Field, formText, missingFields } from './question.ts';
 import type { QuestionView } from './turns.ts';
@@ -88,6 +88,8 @@ function FreeText({
   );
 }
 
+const INVALID = ':is(input, select, textarea)[aria-invalid=true], fieldset[aria-invalid=true] input';
+
 function Form({
   fields,
   busy,
@@ -100,6 +102,10 @@ function Form({
   const say = useSay();
   const [values, setValues] = useState<ReadonlyMap<string, Value>>(new Map());
   const [missing, setMissing] = useState<readonly string[]>([]);
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => {
+    if (missing.length > 0) form.current?.querySelector<HTMLElement>(INVALID)?.focus();
+  }, [missing]);
   const submit = (event: FormEvent) => {
     event.preventDefault();
     const lacking = missingFields(fields, values);
@@ -108,7 +114,7 @@ function Form({
   };
   const change = (name: string, value: Value) => setValues(new Map(values).set(name, value));
   return (
-    <form className="fields" onSubmit={submit} noValidate>
+    <form ref={form} className="fields" onSubmit={submit} noValidate>
       {fields.map((field) => (
         <FieldInput
           key={field.name}

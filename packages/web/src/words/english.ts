@@ -73,7 +73,7 @@ export const english = {
   'trouble.busy': 'This chat is busy. Wait for the run to end, or stop it.',
   'trouble.conflict': 'This cannot be done now.',
   'trouble.input': 'This cannot be used.',
-  'trouble.not-found': 'This does not exist any more.',
+  'trouble.not-found': 'This does not exist, or was deleted.',
   'trouble.too-large': 'This is too large.',
   'trouble.server': 'The server could not do this.',
   'trouble.model': 'The run ended with an error.',
