@@ -88,6 +88,7 @@ describe.skipIf(executable === null)('the page', () => {
       expect((await download).suggestedFilename()).toBe('report.md');
       await page.keyboard.press('Escape');
       await dialog.waitFor({ state: 'detached' });
+      await page.getByRole('button', { name: 'Open report.md' }).and(page.locator(':focus')).waitFor();
 
       expect(await page.title()).toBe('Write a report about reindeer · Reindeer');
       expect(page.url()).toMatch(/\/chats\/[0-9a-f-]{36}$/);

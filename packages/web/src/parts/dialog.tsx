@@ -1,4 +1,4 @@
-import { type ReactNode, useEffect, useId, useRef } from 'react';
+import { type ReactNode, useId, useLayoutEffect, useRef } from 'react';
 import { Icon } from './icons.tsx';
 import { useSay } from './page-context.tsx';
 
@@ -14,7 +14,8 @@ export function Dialog({ title, onClose, children, wide }: DialogProps) {
   const say = useSay();
   const dialog = useRef<HTMLDialogElement>(null);
   const titleId = useId();
-  useEffect(() => {
+  // Closed while it is still in the page: one that is merely taken out gives no focus back.
+  useLayoutEffect(() => {
     const element = dialog.current;
     if (element !== null && !element.open) {
       element.showModal();
