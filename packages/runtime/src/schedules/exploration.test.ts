@@ -14,7 +14,7 @@ const SEEDS = 150;
 class Crash extends Error {}
 
 for (const name of ['a time is taken once and never lost'])
-  test(name, verifies('SCH-2', 'SCH-3'), async () => {
+  test(name, { timeout: 60_000, ...verifies('SCH-2', 'SCH-3') }, async () => {
     for (let seed = 1; seed <= SEEDS; seed += 1) await live(seed);
   });
 

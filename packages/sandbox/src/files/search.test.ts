@@ -74,7 +74,7 @@ test('grep: literal and regular expressions, case, one file glob, limits and ski
 });
 
 test('an expression that explodes is ended, and the next search works', verifies('SL-25'), async () => {
-  const matcher = new Matcher(200);
+  const matcher = new Matcher(1_000);
   const { files } = await temporaryThread({ matcher });
   await files.write('trap.txt', `${'a'.repeat(40)}!`);
   let turns = 0;
