@@ -311,6 +311,13 @@ describe.skipIf(executable === null)('pages and cards', () => {
     expect(await page.getByLabel('Message', { exact: true }).inputValue()).toBe('');
     await page.getByRole('navigation').getByRole('button', { name: 'New chat' }).click();
     expect(await page.getByLabel('Message', { exact: true }).inputValue()).toBe('half a thought');
+
+    // What no title says, the messages do.
+    await page.keyboard.press('Control+k');
+    await page.keyboard.type('heard newer');
+    await dialog().getByRole('option').getByText('Heard: something newer').waitFor();
+    await page.keyboard.press('Enter');
+    await page.locator('.messages').getByText('Heard: something newer').waitFor();
   });
 
   test('answers are rated, made again, changed and branched; files show what they are', async () => {
