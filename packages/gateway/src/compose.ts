@@ -166,9 +166,9 @@ export const hardDeadlineMs = (settings: Settings): number =>
   1_000;
 
 /**
- * Builds the parts in order: data-folder lock and database, sandbox provider with its ownership store, agents, runtime with recovery,
- * HTTP. They stop in reverse: no new work, drain of the runs, end of the streams, memory, MCP sessions, sandboxes, database. Nothing is admitted
- * before recovery has run (GW-06), and runs are drained before what they need is closed (GW-08, GW-10, GW-11).
+ * Builds the parts in order: data-folder lock, then beside each other database and sandbox provider with its ownership store, agents, runtime
+ * with recovery, HTTP. They stop in reverse: no new work, drain of the runs, end of the streams, memory, MCP sessions, sandboxes, database.
+ * Nothing is admitted before recovery has run (GW-06), and runs are drained before what they need is closed (GW-08, GW-10, GW-11).
  */
 export async function compose(options: ComposeOptions): Promise<Composed> {
   const { settings, surroundings, lifecycle, variables, live } = options;
@@ -178,24 +178,41 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
   const userId = DEFAULT_USER;
 
   let stores: OpenStores | null = null;
-  await lifecycle.start({
+  const locked = Promise.withResolvers<void>();
+  const opened = Promise.withResolvers<void>();
+  for (const { promise } of [locked, opened]) promise.catch(() => {});
+  const opening = lifecycle.start({
     name: 'database',
     boundMs: BOUND.database,
     start: async () => {
-      stores = await openDatabase(options);
+      try {
+        // What an earlier process left running is adopted when nothing of the start can fail that is not the sandboxes' own.
+        stores = await openDatabase(options, settings.sandbox.provider === 'container' ? () => {} : locked.resolve);
+        locked.resolve();
+        opened.resolve();
+      } catch (error) {
+        locked.reject(error);
+        opened.reject(error);
+        throw error;
+      }
     },
     stop: async () => await stores?.close(),
   });
-  const openStores = acquired<OpenStores>(stores);
-
+  // The trials of the sandbox take as long as the rest of the start: they begin as soon as the data folder is this process's own.
   const { containers, exit } = options;
-  const sandboxParts = await startSandboxes(lifecycle, {
-    settings,
-    surroundings,
-    variables,
-    containers,
-    ...(exit === undefined ? {} : { exit }),
-  });
+  const [, sandboxParts] = await Promise.all([
+    opening,
+    startSandboxes(lifecycle, {
+      settings,
+      surroundings,
+      variables,
+      containers,
+      begin: locked.promise,
+      end: opened.promise,
+      ...(exit === undefined ? {} : { exit }),
+    }),
+  ]);
+  const openStores = acquired<OpenStores>(stores);
   const { provider, leases, prewarming } = sandboxParts;
   let sessions: SessionPool | null = null;
   await lifecycle.start(sessionsStep(() => sessions));
@@ -484,7 +501,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     },
   });
 
-  const opened = server as HttpServer | null;
+  const listening = server as HttpServer | null;
   return {
     runs: runtime.runs,
     threads: runtime.threads,
@@ -497,13 +514,16 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     userId,
     recovered,
     server:
-      opened === null
+      listening === null
         ? null
-        : { host: opened.host, port: opened.port, token, url: startUrl(opened.host, opened.port, token) },
+        : { host: listening.host, port: listening.port, token, url: startUrl(listening.host, listening.port, token) },
   };
 }
 
-function openDatabase({ settings, surroundings, resources }: ComposeOptions): Promise<OpenStores> {
+function openDatabase(
+  { settings, surroundings, resources }: ComposeOptions,
+  onLocked: () => void,
+): Promise<OpenStores> {
   if (settings.postgres !== null) {
     const { url, connections, instanceId, redisUrl } = settings.postgres;
     return openPostgres({
@@ -521,6 +541,7 @@ function openDatabase({ settings, surroundings, resources }: ComposeOptions): Pr
   return openSqlite({
     folder: settings.databaseFolder,
     surroundings,
+    onLocked,
     ...(databaseWorker === undefined ? {} : { workerUrl: databaseWorker }),
   });
 }

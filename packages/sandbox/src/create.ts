@@ -88,20 +88,22 @@ async function chooseExecutor(
     });
   }
   const mark = markOf(home);
-  const orphans = await endOrphans(mark);
+  const [orphans, result] = await Promise.all([
+    endOrphans(mark),
+    probeBubblewrap({
+      mark,
+      settings,
+      surroundings,
+      pipes,
+      guard,
+      folder: `${trashFolder(home)}/probe-${surroundings.random.uuid()}`,
+      systemFolder: `${home}/sandbox`,
+      // The working folder holds the configuration, and with it perhaps keys.
+      hidden: [home, process.cwd(), ...settings.hiddenFolders],
+      searchPath: environment.PATH ?? '/usr/local/bin:/usr/bin:/bin',
+    }),
+  ]);
   if (orphans > 0) surroundings.logger.info('Processes of a killed server were ended.', { count: orphans });
-  const result = await probeBubblewrap({
-    mark,
-    settings,
-    surroundings,
-    pipes,
-    guard,
-    folder: `${trashFolder(home)}/probe-${surroundings.random.uuid()}`,
-    systemFolder: `${home}/sandbox`,
-    // The working folder holds the configuration, and with it perhaps keys.
-    hidden: [home, process.cwd(), ...settings.hiddenFolders],
-    searchPath: environment.PATH ?? '/usr/local/bin:/usr/bin:/bin',
-  });
   if (!result.ok) {
     await guard.close();
     return filesOnly(settings, result);

@@ -31,6 +31,8 @@ export interface SqliteOptions {
   readonly surroundings: Surroundings;
   /** Entry of the database's thread. Default: the source beside this file. A bundle passes the URL of its `database-worker.js`. */
   readonly workerUrl?: URL;
+  /** Called when the folder is this process's own, long before the database is open. */
+  readonly onLocked?: () => void;
   /** Bounds of the queue before the thread; see `ClientOptions`. */
   readonly maxQueued?: number;
   readonly answerMs?: number;
@@ -76,6 +78,7 @@ export async function openWith(
   const { surroundings } = options;
   const inMemory = file === ':memory:';
   const lock: FolderLock | null = inMemory ? null : await lockFolder(options.folder);
+  options.onLocked?.();
   const client = new SqliteClient({
     start: engineFor({ kind: 'serve', file }),
     restartable: !inMemory,

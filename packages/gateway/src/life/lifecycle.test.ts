@@ -57,6 +57,37 @@ describe('lifecycle', () => {
     },
   );
 
+  test(
+    'of two that start side by side, the one that fails says why, and both are released',
+    verifies('GW-04'),
+    async () => {
+      const life = make();
+      const { log, step } = recorder();
+      const slow = Promise.withResolvers<void>();
+      const fault = new Error('no sandbox');
+      const starts = [
+        life.start(
+          step('database', {
+            start: async () => {
+              await slow.promise;
+              log.push('+database');
+            },
+          }),
+        ),
+        life.start(step('sandboxes', { start: () => Promise.reject(fault) })),
+      ];
+      const outcomes = Promise.allSettled(starts);
+      await expect.poll(() => life.phase).toBe('stopping');
+      slow.resolve();
+      expect(await outcomes).toEqual([
+        { status: 'rejected', reason: fault },
+        { status: 'rejected', reason: fault },
+      ]);
+      expect(log).toEqual(['-sandboxes', '+database', '-database']);
+      await expect(life.start(step('later'))).rejects.toMatchObject({ code: 'shutting_down' });
+    },
+  );
+
   test('a stop during a start waits for it, releases it, and ends the start', verifies('GW-04'), async () => {
     const life = make();
     const { log, step } = recorder();

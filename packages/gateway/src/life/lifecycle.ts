@@ -29,6 +29,8 @@ const FIRST_PAUSE_MS = 100;
  *
  *   starting → stopping → stopped
  *
+ * Parts that need nothing of each other may start side by side; they stop in the reverse order of their calls all the same.
+ *
  * A part's release is registered before its start is attempted, so that a half-acquired part is released too (GW-03). A failed start
  * stops what was registered and the original error surfaces (GW-04). `stop` may be called any number of times, from anywhere: all
  * calls share one execution (GW-15). Every release is bounded; one that hangs or throws does not prevent the next (GW-12, GW-13).
@@ -39,6 +41,8 @@ export class Lifecycle {
   readonly #steps: { readonly step: Step; started: Promise<void> }[] = [];
   #phase: Phase = 'starting';
   #stopping: Promise<StopReport> | null = null;
+  /** Of the first start that failed, and with it all. */
+  #failure: { readonly error: unknown } | null = null;
   /** A caller of the stop waits for nothing that it can leave. */
   readonly #abandoned = Promise.withResolvers<void>();
   readonly #pending = new Set<string>();
@@ -60,7 +64,7 @@ export class Lifecycle {
   /**
    * Registers the release of a step, then starts it.
    *
-   * @throws what the start throws, after everything was released; `shutting_down` when a stop was asked for before or meanwhile
+   * @throws what the start throws, after everything was released, or a start beside it; `shutting_down` when a stop was asked for before or meanwhile
    */
   async start(step: Step): Promise<void> {
     this.#refuseWhenStopping();
@@ -75,8 +79,11 @@ export class Lifecycle {
     try {
       await started;
     } catch (error) {
+      this.#failure ??= { error };
+    }
+    if (this.#failure !== null) {
       await this.stop();
-      throw error;
+      throw this.#failure.error;
     }
     this.#refuseWhenStopping();
     this.#logger.debug('Started', { step: step.name, milliseconds: Math.round(performance.now() - begun) });

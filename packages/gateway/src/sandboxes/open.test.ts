@@ -152,3 +152,22 @@ test(
     }
   },
 );
+
+test('the provider is made when what it needs is there; what starts beside it has to succeed as well', async () => {
+  const { seen, life, parts } = scene({});
+  const [begin, end] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const starting = startSandboxes(life, { ...parts, begin: begin.promise, end: end.promise });
+  const outcome = starting.then(
+    () => 'started',
+    (error: unknown) => error,
+  );
+  await flush();
+  expect(seen).toEqual([]);
+  begin.resolve();
+  await expect.poll(() => seen.length).toBe(1);
+  await flush();
+  const fault = new Error('the database is damaged');
+  end.reject(fault);
+  expect(await outcome).toBe(fault);
+  expect(life.phase).toBe('stopped');
+});

@@ -37,19 +37,27 @@ export interface Exit {
 export const sandboxesBoundMs = ({ sandbox }: Settings): number =>
   sandbox.provider === 'container' ? 120_000 : 20_000;
 
-/** Starts the sandboxes as a part of the lifecycle, which stops them. @throws ReindeerError `configuration` */
+/**
+ * Starts the sandboxes as a part of the lifecycle, which stops them.
+ *
+ * @param options.begin what has to be there before; its failure is the failure of this part
+ * @param options.end what has to be there before this part counts as started; its failure as well
+ * @throws ReindeerError `configuration`
+ */
 export async function startSandboxes(
   life: Lifecycle,
-  options: OpenSandboxes & { readonly exit?: Exit },
+  options: OpenSandboxes & { readonly exit?: Exit; readonly begin?: Promise<void>; readonly end?: Promise<void> },
 ): Promise<StartedSandboxes> {
   const { settings, surroundings, exit } = options;
   const { logger } = surroundings;
   const holder = new ProviderHolder<OpenedSandboxes>(() => openSandboxes(options), logger);
   let forgetExit = (): void => {};
   const step = sandboxesStep(holder, sandboxesBoundMs(settings), async () => {
+    await options.begin;
     const { lifecycle } = await holder.get();
     if (exit !== undefined && lifecycle !== null)
       forgetExit = stopWithProcess({ ...exit, logger, shutdown: () => holder.shutdown() });
+    await options.end;
   });
   await life.start({
     ...step,

@@ -51,10 +51,7 @@ const START_MS = 10_000;
 export async function launch(input: Launch): Promise<ExecResult> {
   const began = input.clock.monotonic();
   const output = new OutputBuffer(input.outputBytes, input.onOutput);
-  const pipe = await input.pipes.acquire();
-  const child = await startWith(pipe, () => start(input, pipe));
-  const release = input.guard.hold(child.pid);
-  // Made while bubblewrap makes its mounts; the command waits for it.
+  // Made while bubblewrap is started, which holds this thread, and makes its mounts; the command waits for it.
   const creating = input.cgroups === null ? Promise.resolve(null) : input.cgroups.create(input.command.limits);
   const group = creating.catch((cause: unknown) => {
     input.logger.error('The control group of a command could not be made; the command was ended.', {
@@ -62,6 +59,21 @@ export async function launch(input: Launch): Promise<ExecResult> {
     });
     return 'failed' as const;
   });
+  const removeGroup = async (): Promise<void> => {
+    const limits = await group;
+    // The group is empty by now; nobody has to wait for the kernel to let go of it.
+    if (limits !== null && limits !== 'failed') input.afterwards(limits.remove());
+  };
+  let pipe: OutputPipe;
+  let child: ChildProcess;
+  try {
+    pipe = await input.pipes.acquire();
+    child = await startWith(pipe, () => start(input, pipe));
+  } catch (error) {
+    await removeGroup();
+    throw error;
+  }
+  const release = input.guard.hold(child.pid);
   const status = new StatusReader(channelOf<Readable>(child, STATUS));
   const first = firstProcess(status, child, group, input);
   try {
@@ -91,9 +103,7 @@ export async function launch(input: Launch): Promise<ExecResult> {
     return { ended: 'exit', exitCode, ...kept, durationMs };
   } finally {
     release();
-    const limits = await group;
-    // The group is empty by now; nobody has to wait for the kernel to let go of it.
-    if (limits !== null && limits !== 'failed') input.afterwards(limits.remove());
+    await removeGroup();
   }
 }
 

@@ -66,6 +66,7 @@ export interface ProbeInput {
 
 const MIB = 1024 * 1024;
 const TRIAL_UID = 1_879_048_191;
+const GROUPS_UID = 1_879_048_189;
 
 /** Finds out by trial what this machine offers. Never claims what a trial did not show (D8). */
 export async function probeBubblewrap(input: ProbeInput): Promise<ProbeResult> {
@@ -87,14 +88,16 @@ export async function probeBubblewrap(input: ProbeInput): Promise<ProbeResult> {
     (result) => result.stdout + result.stderr,
     () => '',
   );
-  const [help, inheritedDescriptors, view] = await Promise.all([
+  const { clock, random } = input.surroundings;
+  const [help, inheritedDescriptors, cgroups, view] = await Promise.all([
     asking,
     findInherited(),
+    findCgroups(clock, random),
     findSystemView({
       network: input.settings.network,
       hidden: input.hidden,
       folder: input.systemFolder,
-      random: input.surroundings.random,
+      random,
     }),
     // Made while the rest is looked up: the first trial needs one, and says so if it cannot be had.
     input.pipes.warmUp().catch(() => {}),
@@ -110,7 +113,7 @@ export async function probeBubblewrap(input: ProbeInput): Promise<ProbeResult> {
   const found = { program, system, inheritedDescriptors };
   const trial = new Trial(input, found);
   try {
-    return await tryIdentities(trial, input, found, help.includes('--disable-userns'));
+    return await tryIdentities(trial, input, found, cgroups, help.includes('--disable-userns'));
   } finally {
     await trial.over();
     await rm(input.folder, { recursive: true, force: true });
@@ -121,21 +124,30 @@ async function tryIdentities(
   trial: Trial,
   input: ProbeInput,
   machine: Machine,
+  found: Cgroups | null,
   canDisableNested: boolean,
 ): Promise<ProbeResult> {
   let last = '';
   for (const { identity, filter } of candidates(canDisableNested)) {
-    const result = await trial.basics(identity, filter);
+    // Side by side: mostly the process's own limit holds, and no group has to count processes.
+    const lean = found?.withoutProcesses() ?? null;
+    const [result, leanGroups] = await Promise.all([
+      trial.basics(identity, filter),
+      lean === null ? NOTHING : trial.groups(identity, filter, lean),
+    ]);
     if (!result.ok) {
       last = result.why;
       const fields = { kind: identity.kind, filter: filter !== null, why: last.slice(0, 500) };
       input.surroundings.logger.info('A kind of sandbox does not work here.', fields);
       continue;
     }
-    const { clock, random } = input.surroundings;
-    const found = await findCgroups(clock, random);
-    const cgroups = result.processUlimit ? (found?.withoutProcesses() ?? null) : found;
-    const groups = cgroups === null ? NOTHING : await trial.groups(identity, filter, cgroups);
+    const cgroups = result.processUlimit ? lean : found;
+    const groups =
+      cgroups === null || cgroups.processes === lean?.processes
+        ? leanGroups
+        : await trial.groups(identity, filter, cgroups);
+    if (groups.cause !== undefined)
+      input.surroundings.logger.warn('Control groups are there but cannot be used.', { cause: groups.cause });
     return {
       ok: true,
       findings: {
@@ -157,7 +169,14 @@ async function tryIdentities(
   return { ok: false, ...(await explainRefusal(last)) };
 }
 
-const NOTHING = { memory: false, processes: false };
+interface GroupsResult {
+  readonly memory: boolean;
+  readonly processes: boolean;
+  /** Why there was no trial. */
+  readonly cause?: string;
+}
+
+const NOTHING: GroupsResult = { memory: false, processes: false };
 
 /** All ways to try, the best first. */
 function candidates(canDisableNested: boolean): { readonly identity: Identity; readonly filter: Buffer | null }[] {
@@ -208,6 +227,7 @@ class Trial {
     let seen = 0;
     try {
       const result = await this.#run({
+        name: 'basics',
         identity,
         filter,
         cgroups: null,
@@ -234,14 +254,12 @@ class Trial {
   }
 
   /** Do the control groups hold a process that uses too much? */
-  async groups(
-    identity: Identity,
-    filter: Buffer | null,
-    cgroups: Cgroups,
-  ): Promise<{ readonly memory: boolean; readonly processes: boolean }> {
+  async groups(identity: Identity, filter: Buffer | null, cgroups: Cgroups): Promise<GroupsResult> {
     try {
       const result = await this.#run({
-        identity,
+        name: 'groups',
+        // A user id of its own: the kernel counts the processes of one together, and those of the other trial would be among them.
+        identity: identity.kind === 'private-uid' ? { ...identity, uid: GROUPS_UID } : identity,
         filter,
         cgroups,
         limits: { memoryBytes: 24 * MIB, processes: 8, diskBytes: 64 * MIB },
@@ -254,12 +272,13 @@ class Trial {
         memory: result.ended === 'limit' && result.limit === 'memory',
       };
     } catch (error) {
-      this.#input.surroundings.logger.warn('Control groups are there but cannot be used.', { cause: String(error) });
-      return { memory: false, processes: false };
+      return { ...NOTHING, cause: String(error) };
     }
   }
 
   async #run(options: {
+    /** Of its folder: trials run side by side. */
+    readonly name: string;
     readonly identity: Identity;
     readonly filter: Buffer | null;
     readonly cgroups: Cgroups | null;
@@ -269,7 +288,7 @@ class Trial {
     readonly watch: (first: number) => Promise<void>;
   }): Promise<ExecResult> {
     const { surroundings, pipes, guard, folder, settings } = this.#input;
-    const paths = trialPaths(folder);
+    const paths = trialPaths(`${folder}/${options.name}`);
     await makeThreadFolders(paths, options.identity.kind === 'private-uid' ? options.identity.uid : null);
     return launch({
       program: this.#machine.program,
