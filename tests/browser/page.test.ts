@@ -351,7 +351,12 @@ describe.skipIf(executable === null)('the page', () => {
       expect(await overflow(page), `at ${width} pixels`).toBe(0);
     }
     await page.setViewportSize({ width: 390, height: 740 });
-    await page.getByRole('button', { name: 'Show the chats' }).click();
+    const opener = page.getByRole('button', { name: 'Show the chats' });
+    await opener.click();
+    await page.getByRole('button', { name: 'Hide the chats' }).and(page.locator(':focus')).waitFor();
+    await page.keyboard.press('Escape');
+    await opener.and(page.locator(':focus')).waitFor();
+    await opener.click();
     await page.getByRole('navigation').getByRole('button', { name: 'New chat' }).click();
     await page.getByRole('heading', { name: 'What shall we do?' }).waitFor();
   });
