@@ -1,15 +1,15 @@
 import type {
   AdmissionResult,
   DeliveryReceipt,
-  NewFact,
   RenewOutcome,
   Run,
   RunEvent,
   RunState,
   RunStore,
 } from '@reindeer/protocol';
-import { factKey, isTerminal, ReindeerError, reduceRun } from '@reindeer/protocol';
+import { isTerminal, ReindeerError, reduceRun } from '@reindeer/protocol';
 import { admittedRun } from '../runs/admitted.ts';
+import { factsOfRun } from '../runs/report.ts';
 import type { MemoryDatabase, RunRow } from './data.ts';
 import { copyRun, idempotencyIndex, stateOf } from './data.ts';
 
@@ -41,23 +41,8 @@ export function memoryRunStore(database: MemoryDatabase, transact: Transact): Ru
   };
 
   const report = (row: RunRow, now: number, receipt: DeliveryReceipt | null = null): void => {
-    const { runId, threadId, status, attempt, acknowledged, error, stopReason } = row.run;
-    const fact: NewFact = {
-      key: acknowledged ? factKey.terminal(runId) : factKey.run(runId, attempt, status),
-      body: {
-        kind: 'run',
-        status,
-        attempt,
-        terminal: acknowledged,
-        ...(acknowledged && error !== null ? { error } : {}),
-        ...(acknowledged && stopReason !== null ? { stopReason } : {}),
-      },
-    };
-    const facts: NewFact[] =
-      acknowledged && row.run.kind === 'run'
-        ? [{ key: factKey.delivery(runId), body: { kind: 'delivery', receipt } }, fact]
-        : [fact];
-    database.append(threadId, runId, facts, now);
+    const { runId, threadId } = row.run;
+    database.append(threadId, runId, factsOfRun(row.run, receipt), now);
     const thread = database.threads.get(threadId);
     if (thread !== undefined) thread.updatedAt = Math.max(thread.updatedAt, now);
   };

@@ -12,11 +12,10 @@ const touch = defineStatement((db, p: { threadId: string; now: number }, dialect
 );
 
 /**
- * Appends the fact that reports a run's present status, in the transaction that wrote it, and moves its thread up in listings. The end
- * of a run has its delivery receipt before it, whoever writes it (RT-02, RT-03).
+ * What reports a run's present status. The end of a run has its delivery receipt before it, whoever writes it (RT-02, RT-03).
  */
-export async function reportRun(tx: Tx, run: Run, now: number, receipt: DeliveryReceipt | null = null): Promise<void> {
-  const { runId, threadId, status, attempt, acknowledged, error, stopReason } = run;
+export function factsOfRun(run: Run, receipt: DeliveryReceipt | null): NewFact[] {
+  const { runId, status, attempt, acknowledged, error, stopReason } = run;
   const fact: NewFact = {
     key: acknowledged ? factKey.terminal(runId) : factKey.run(runId, attempt, status),
     body: {
@@ -28,10 +27,14 @@ export async function reportRun(tx: Tx, run: Run, now: number, receipt: Delivery
       ...(acknowledged && stopReason !== null ? { stopReason } : {}),
     },
   };
-  const facts: NewFact[] =
-    acknowledged && run.kind === 'run'
-      ? [{ key: factKey.delivery(runId), body: { kind: 'delivery', receipt } }, fact]
-      : [fact];
-  await appendFacts(tx, { threadId, runId, facts, now });
+  return acknowledged && run.kind === 'run'
+    ? [{ key: factKey.delivery(runId), body: { kind: 'delivery', receipt } }, fact]
+    : [fact];
+}
+
+/** Appends them in the transaction that wrote the status, and moves the thread up in listings. */
+export async function reportRun(tx: Tx, run: Run, now: number, receipt: DeliveryReceipt | null = null): Promise<void> {
+  const { runId, threadId } = run;
+  await appendFacts(tx, { threadId, runId, facts: factsOfRun(run, receipt), now });
   tx.send(touch, { threadId, now });
 }
