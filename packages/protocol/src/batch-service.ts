@@ -3,8 +3,7 @@ import type {
   BatchAddress,
   BatchControl,
   BatchCounts,
-  BatchItem,
-  BatchItemStatus,
+  BatchStore,
   BatchUsage,
   ClaimedItem,
   ItemVerdict,
@@ -101,19 +100,8 @@ export interface BatchService {
     { readonly outcome: 'created' | 'existing'; readonly batch: Batch } | { readonly outcome: 'thread_not_found' }
   >;
   get(input: BatchAddress): Promise<BatchProgress | null>;
-  list(input: {
-    readonly userId: string;
-    readonly threadId: string | null;
-    readonly limit: number;
-  }): Promise<readonly Batch[]>;
-  items(
-    input: BatchAddress & {
-      readonly status: BatchItemStatus | null;
-      readonly offset: number;
-      readonly limit: number;
-      readonly results: boolean;
-    },
-  ): Promise<readonly BatchItem[] | null>;
+  list: BatchStore['list'];
+  items: BatchStore['items'];
   pause(input: BatchAddress): Promise<BatchControl>;
   resume(input: BatchAddress): Promise<BatchControl>;
   cancel(input: BatchAddress): Promise<BatchControl>;

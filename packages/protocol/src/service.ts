@@ -1,16 +1,8 @@
 import type { SeenItem } from './batch.ts';
 import type { Fact } from './facts.ts';
 import type { Json, JsonObject } from './json.ts';
-import type {
-  CancelAction,
-  CrashPolicy,
-  DisconnectMode,
-  MultitaskStrategy,
-  Run,
-  RunRequest,
-  RunStatus,
-} from './run.ts';
-import type { AdmissionResult, Log, Thread, ThreadStatus } from './stores.ts';
+import type { CancelAction, CrashPolicy, DisconnectMode, MultitaskStrategy, Run, RunRequest } from './run.ts';
+import type { AdmissionResult, Log, RunStore, Thread, ThreadStore } from './stores.ts';
 
 /** What `runtime` offers to the gateway, the command line and an embedded client. */
 export interface CreateRun {
@@ -71,13 +63,7 @@ export interface RunService {
    */
   create(input: CreateRun, signal?: AbortSignal): Promise<AdmissionResult>;
   get(input: { runId: string; threadId: string; userId: string }): Promise<Run | null>;
-  list(input: {
-    threadId: string;
-    userId: string;
-    status: RunStatus | null;
-    limit: number;
-    offset: number;
-  }): Promise<readonly Run[]>;
+  list: RunStore['list'];
   cancel(input: {
     runId: string;
     threadId: string;
@@ -115,14 +101,8 @@ export interface ThreadService {
   }): Promise<
     { readonly outcome: 'created' | 'exists'; readonly thread: Thread } | { readonly outcome: 'conflict' | 'not_found' }
   >;
-  get(input: { threadId: string; userId: string }): Promise<Thread | null>;
-  search(input: {
-    userId: string;
-    metadata: JsonObject;
-    status: ThreadStatus | null;
-    limit: number;
-    offset: number;
-  }): Promise<readonly Thread[]>;
+  get: ThreadStore['get'];
+  search: ThreadStore['search'];
   /** Messages of one thread that have every word; see `Log.find`. null = no such thread. */
   find(input: { userId: string } & Parameters<Log['find']>[0]): Promise<Awaited<ReturnType<Log['find']>> | null>;
   update(input: {
