@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { mkdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
+import { mkdir, rename, rm, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type Clock, type Logger, ReindeerError, SKILLS_ROOT } from '@reindeer/protocol';
 import { KeyedLock, replaceFile, type SkillFolders } from '@reindeer/sandbox';
 import { isProblem, MAX_SKILL_FILE, type ParsedSkill, parseSkill, type SkillHead } from './format.ts';
 import { FreshCache } from './fresh-cache.ts';
+import { readJsonFile } from './json-file.ts';
 import { copyFiles, entriesOf, filesOf, isHidden, readListed, type SkillFile, signatureOf } from './walk.ts';
 
 export type SkillCategory = 'public' | 'custom' | 'legacy';
@@ -295,31 +296,14 @@ async function place(fresh: string, view: string, path: string): Promise<void> {
 type States = Record<string, { readonly enabled?: boolean | undefined } | undefined>;
 
 async function readStates(file: string): Promise<States> {
-  const value = await readJson(file);
+  const value = await readJsonFile(
+    file,
+    'The switches of your skills cannot be read: the file _skill_states.json is damaged. Repair it or remove it.',
+  );
   return value as States;
 }
 
-async function readManifest(file: string): Promise<Record<string, unknown>> {
+async function readManifest(file: string): Promise<Readonly<Record<string, unknown>>> {
   // A broken one means that everything is copied anew.
-  return await readJson(file).catch(() => ({}));
-}
-
-async function readJson(file: string): Promise<Record<string, unknown>> {
-  let text: string;
-  try {
-    text = await readFile(file, 'utf8');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return {};
-    throw error;
-  }
-  try {
-    const value: unknown = JSON.parse(text);
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
-  } catch {
-    // Told below.
-  }
-  throw new ReindeerError(
-    'configuration',
-    'The switches of your skills cannot be read: the file _skill_states.json is damaged. Repair it or remove it.',
-  );
+  return await readJsonFile(file, '').catch(() => ({}));
 }

@@ -1,7 +1,7 @@
-import { readFile } from 'node:fs/promises';
 import { type Clock, ReindeerError } from '@reindeer/protocol';
 import { KeyedLock, replaceFile } from '@reindeer/sandbox';
 import { FreshCache } from './fresh-cache.ts';
+import { readJsonFile } from './json-file.ts';
 import type { Skill } from './library.ts';
 
 /** Values by skill, then by the name of the variable. */
@@ -251,22 +251,11 @@ export function secretValues(value: unknown): SecretValues {
 }
 
 async function readValues(file: string): Promise<SecretValues> {
-  let text: string;
-  try {
-    text = await readFile(file, 'utf8');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return {};
-    throw error;
-  }
-  try {
-    const value: unknown = JSON.parse(text);
-    if (isRecord(value)) return secretValues(value);
-  } catch {
-    // Told below: the reader's own message would quote the file.
-  }
-  throw new ReindeerError(
-    'configuration',
-    'Your secrets for skills cannot be read: the file _skill_secrets.json is damaged. Repair it or remove it.',
+  return secretValues(
+    await readJsonFile(
+      file,
+      'Your secrets for skills cannot be read: the file _skill_secrets.json is damaged. Repair it or remove it.',
+    ),
   );
 }
 
