@@ -1,7 +1,7 @@
 import { NO_LOG } from '@reindeer/protocol';
 import { systemSurroundings } from '@reindeer/runtime';
 import { createLifecycleProvider, MemoryLeases, MemoryOwnershipStore, SharedLeases } from '@reindeer/sandbox';
-import { SimulatedEngine } from '@reindeer/testkit';
+import { NO_STORAGE, SimulatedEngine } from '@reindeer/testkit';
 import type { Row } from './lib.ts';
 
 const THREADS = 100;
@@ -22,14 +22,7 @@ export async function lifecycleRows(): Promise<readonly Row[]> {
   const provider = createLifecycleProvider({
     backend: engine.backend(),
     ownership: new MemoryOwnershipStore({ ownerId: 'bench', clock, ttlMs: TTL_MS, leases }),
-    storage: {
-      files: () => {
-        throw new Error('There are no files here.');
-      },
-      prepare: async () => {},
-      remove: async () => {},
-      close: async () => {},
-    },
+    storage: NO_STORAGE,
     surroundings,
     settings: { replicas: 30 },
   });

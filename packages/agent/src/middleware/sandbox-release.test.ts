@@ -4,7 +4,14 @@ import { ToolMessage } from '@langchain/core/messages';
 import { Command } from '@langchain/langgraph';
 import { NO_LOG, type OwnershipStore, type SandboxLifecycle } from '@reindeer/protocol';
 import { createLifecycleProvider, MemoryOwnershipStore, SharedLeases } from '@reindeer/sandbox';
-import { BlockingCallError, SimulatedEngine, testSurroundings, verifies, withEventLoopGate } from '@reindeer/testkit';
+import {
+  BlockingCallError,
+  NO_STORAGE,
+  SimulatedEngine,
+  testSurroundings,
+  verifies,
+  withEventLoopGate,
+} from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { AttemptScope, SCOPE } from '../loop/scope.ts';
 import { recordedAttempt } from '../test-support/fake-attempt.ts';
@@ -32,14 +39,7 @@ async function turn(touch: () => Promise<void>) {
     backend: new SimulatedEngine(surroundings.clock).backend(),
     ownership,
     surroundings,
-    storage: {
-      files: () => {
-        throw new Error('no files here');
-      },
-      prepare: async () => {},
-      remove: async () => {},
-      close: async () => {},
-    },
+    storage: NO_STORAGE,
   });
   const scope = new AttemptScope(recordedAttempt(), new SharedLeases(provider, surroundings.logger));
   const { id } = await scope.sandbox();

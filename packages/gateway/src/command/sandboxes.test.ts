@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
 import { type SandboxLifecycle, ShutdownOwnership } from '@reindeer/protocol';
 import { createLifecycleProvider, MemoryOwnershipStore } from '@reindeer/sandbox';
-import { SimulatedEngine, testSurroundings } from '@reindeer/testkit';
+import { NO_STORAGE, SimulatedEngine, testSurroundings } from '@reindeer/testkit';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type Fixture, startFixture } from '../testing/http-fixture.ts';
 import { program } from './program.ts';
@@ -20,14 +20,7 @@ beforeEach(async () => {
     backend: { ...engine.backend(), memory: async (infos) => new Map(infos.map(({ id }) => [id, 64 * 1024 ** 2])) },
     ownership: new MemoryOwnershipStore({ ownerId: 'host:1', clock, ttlMs: 120_000 }),
     surroundings,
-    storage: {
-      files: () => {
-        throw new Error('no files here');
-      },
-      prepare: async () => {},
-      remove: async () => {},
-      close: async () => {},
-    },
+    storage: NO_STORAGE,
   });
   fixture = await startFixture({
     surroundings,

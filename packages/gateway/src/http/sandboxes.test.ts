@@ -1,6 +1,6 @@
 import type { ReindeerError, SandboxLifecycle } from '@reindeer/protocol';
 import { createLifecycleProvider, MemoryOwnershipStore } from '@reindeer/sandbox';
-import { deferred, flush, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
+import { deferred, flush, NO_STORAGE, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Fixture, startFixture } from '../testing/http-fixture.ts';
 
@@ -34,14 +34,7 @@ beforeEach(() => {
     backend: { ...backend, memory: async (infos) => new Map(infos.map(({ id }) => [id, 4096])) },
     ownership: new MemoryOwnershipStore({ ownerId: 'host:1', clock, ttlMs: 120_000 }),
     surroundings,
-    storage: {
-      files: () => {
-        throw new Error('no files here');
-      },
-      prepare: async () => {},
-      remove: async () => {},
-      close: async () => {},
-    },
+    storage: NO_STORAGE,
   });
 });
 

@@ -8,7 +8,7 @@ import {
   SharedLeases,
   stopWithProcess,
 } from '@reindeer/sandbox';
-import { deferred, flush, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
+import { deferred, flush, NO_STORAGE, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { Lifecycle } from './lifecycle.ts';
 import { sandboxesStep, sessionsStep } from './sandbox-steps.ts';
@@ -240,13 +240,6 @@ function lifecycleOver(engine: SimulatedEngine, surroundings: ReturnType<typeof 
     backend: engine.backend(),
     ownership: new MemoryOwnershipStore({ ownerId: 'a', clock, ttlMs: 120_000 }),
     surroundings,
-    storage: {
-      files: () => {
-        throw new Error('no files here');
-      },
-      prepare: async () => {},
-      remove: async () => {},
-      close: async () => {},
-    },
+    storage: NO_STORAGE,
   });
 }

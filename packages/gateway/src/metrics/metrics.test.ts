@@ -1,6 +1,6 @@
 import type { SandboxStats } from '@reindeer/protocol';
 import { createLifecycleProvider, MemoryOwnershipStore } from '@reindeer/sandbox';
-import { SimulatedEngine, testSurroundings } from '@reindeer/testkit';
+import { NO_STORAGE, SimulatedEngine, testSurroundings } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { gather, LoopDelay, RunCounts } from './gather.ts';
 import { metricsText } from './text.ts';
@@ -39,14 +39,7 @@ test('what happens to runs and sandboxes is counted, without a label for any of 
     backend: engine.backend(),
     ownership: new MemoryOwnershipStore({ ownerId: 'a', clock, ttlMs: 120_000 }),
     surroundings,
-    storage: {
-      files: () => {
-        throw new Error('no files here');
-      },
-      prepare: async () => {},
-      remove: async () => {},
-      close: async () => {},
-    },
+    storage: NO_STORAGE,
     settings: { idleTimeoutMs: 1_000 },
   });
   const runs = new RunCounts();

@@ -3,22 +3,13 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { NO_LOG, type OwnershipStore, offersCommands, ShutdownOwnership } from '@reindeer/protocol';
 import { type createContainerProvider, createLifecycleProvider } from '@reindeer/sandbox';
-import { flush, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
+import { flush, NO_STORAGE, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
 import { expect, onTestFinished, test } from 'vitest';
 import { resolveSettings } from '../config/settings.ts';
 import { Lifecycle } from '../life/lifecycle.ts';
 import { startSandboxes } from './start.ts';
 
 type Input = Parameters<typeof createContainerProvider>[0];
-
-const STORAGE = {
-  files: () => {
-    throw new Error('no files here');
-  },
-  prepare: async () => {},
-  remove: async () => {},
-  close: async () => {},
-};
 
 function scene(sandbox: object) {
   const surroundings = { ...testSurroundings(), logger: NO_LOG };
@@ -37,7 +28,7 @@ function scene(sandbox: object) {
       backend: engine.backend(),
       ownership: input.ownership,
       surroundings,
-      storage: STORAGE,
+      storage: NO_STORAGE,
       ...(input.lifecycle === undefined ? {} : { settings: input.lifecycle }),
     });
   };

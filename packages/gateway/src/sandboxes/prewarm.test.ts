@@ -3,7 +3,7 @@ import type { Graph, GraphFactory, SandboxLifecycle } from '@reindeer/protocol';
 import { EMPTY_REQUEST } from '@reindeer/protocol';
 import { createRuntime } from '@reindeer/runtime';
 import { createLifecycleProvider, MemoryOwnershipStore, SharedLeases } from '@reindeer/sandbox';
-import { deferred, flush, gated, SimulatedEngine, testSurroundings } from '@reindeer/testkit';
+import { deferred, flush, gated, NO_STORAGE, SimulatedEngine, testSurroundings } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { Prewarming } from './prewarm.ts';
 
@@ -19,14 +19,7 @@ function scene(part: { readonly replicas?: number } = {}) {
     backend: backend.target,
     ownership: new MemoryOwnershipStore({ ownerId: 'a', clock, ttlMs: 120_000 }),
     surroundings,
-    storage: {
-      files: () => {
-        throw new Error('no files here');
-      },
-      prepare: async () => {},
-      remove: async () => {},
-      close: async () => {},
-    },
+    storage: NO_STORAGE,
     settings: { replicas },
   });
   const leases = new SharedLeases(lifecycle, logger);

@@ -1,9 +1,8 @@
-import { flush, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
+import { flush, NO_STORAGE, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { MemoryOwnershipStore } from './ownership/memory-store.ts';
 import { LifecycleProvider } from './provider.ts';
 import type { LifecycleSettings } from './settings.ts';
-import { NO_STORAGE } from './testing/memory-factory.ts';
 
 function scene(settings: Partial<LifecycleSettings>) {
   const surroundings = testSurroundings();

@@ -1,10 +1,9 @@
 import { getEventListeners } from 'node:events';
-import { leakCheck, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
+import { leakCheck, NO_STORAGE, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
 import { describe, expect, test } from 'vitest';
 import { MemoryLeases, MemoryOwnershipStore } from './ownership/memory-store.ts';
 import { LifecycleProvider } from './provider.ts';
 import { SharedLeases } from './shared-leases.ts';
-import { NO_STORAGE } from './testing/memory-factory.ts';
 
 const THREADS = 100;
 const CYCLES = 1_000;

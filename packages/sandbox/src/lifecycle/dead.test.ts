@@ -1,12 +1,11 @@
 import { ReindeerError } from '@reindeer/protocol';
-import { SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
+import { NO_STORAGE, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { MemoryOwnershipStore } from './ownership/memory-store.ts';
 import { LifecycleProvider } from './provider.ts';
 import { DEFAULT_LIFECYCLE_SETTINGS, graceMs } from './settings.ts';
 import { SharedLeases } from './shared-leases.ts';
 import { coreScene } from './testing/core-scene.ts';
-import { NO_STORAGE } from './testing/memory-factory.ts';
 
 const THREAD = { userId: 'u', threadId: 't' };
 const TTL = graceMs(DEFAULT_LIFECYCLE_SETTINGS);

@@ -1,9 +1,8 @@
 import type { OwnershipStore, SandboxLifecycle } from '@reindeer/protocol';
-import { SimulatedEngine, testSurroundings, verifies, withEventLoopGate } from '@reindeer/testkit';
+import { NO_STORAGE, SimulatedEngine, testSurroundings, verifies, withEventLoopGate } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { MemoryLeases, MemoryOwnershipStore } from './ownership/memory-store.ts';
 import { LifecycleProvider } from './provider.ts';
-import { NO_STORAGE } from './testing/memory-factory.ts';
 import { probeStore } from './testing/probe-store.ts';
 
 const FILE = new URL(import.meta.url).pathname;

@@ -1,13 +1,12 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { SimulatedEngine, testSurroundings, withEventLoopGate } from '@reindeer/testkit';
+import { NO_STORAGE, SimulatedEngine, testSurroundings, withEventLoopGate } from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { availableMemory } from './memory.ts';
 import { MemoryOwnershipStore } from './ownership/memory-store.ts';
 import { LifecycleProvider } from './provider.ts';
 import type { LifecycleSettings } from './settings.ts';
-import { NO_STORAGE } from './testing/memory-factory.ts';
 
 const RESERVE = 100;
 

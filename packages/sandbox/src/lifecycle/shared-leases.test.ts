@@ -1,10 +1,18 @@
 import type { Sandbox, SandboxProvider } from '@reindeer/protocol';
-import { deferred, flush, gated, LogRecorder, SimulatedEngine, testSurroundings, verifies } from '@reindeer/testkit';
+import {
+  deferred,
+  flush,
+  gated,
+  LogRecorder,
+  NO_STORAGE,
+  SimulatedEngine,
+  testSurroundings,
+  verifies,
+} from '@reindeer/testkit';
 import { expect, test } from 'vitest';
 import { MemoryOwnershipStore } from './ownership/memory-store.ts';
 import { LifecycleProvider } from './provider.ts';
 import { SharedLeases } from './shared-leases.ts';
-import { NO_STORAGE } from './testing/memory-factory.ts';
 
 const THREAD = { userId: 'u', threadId: 't' };
 const OTHER = { userId: 'u', threadId: 'other' };

@@ -26,6 +26,16 @@ export interface SimulatedClient extends SandboxClient {
   readonly closed: boolean;
 }
 
+/** The storage of a provider in tests that are about containers: no files at all. */
+export const NO_STORAGE = {
+  files: (): never => {
+    throw new ReindeerError('not_implemented', 'There are no files here.');
+  },
+  prepare: async (): Promise<void> => {},
+  remove: async (): Promise<void> => {},
+  close: async (): Promise<void> => {},
+};
+
 /**
  * The engine of a test: containers are entries in a map. One engine serves several instances, which each get a view of their own by
  * `backend()`. It counts what a real engine would suffer from: a container that is stopped twice, or while a command runs in it.

@@ -2,6 +2,7 @@ import type { OwnershipStore } from '@reindeer/protocol';
 import {
   flush,
   leakCheck,
+  NO_STORAGE,
   type OwnershipScene,
   ownershipFaultContract,
   ownershipStoreContract,
@@ -16,7 +17,6 @@ import {
 import { createClient } from 'redis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createLifecycleProvider } from '../index.ts';
-import { NO_STORAGE } from '../testing/memory-factory.ts';
 import { openRedisOwnership } from './redis-store.ts';
 
 const TTL_MS = 120_000;

@@ -1,20 +1,9 @@
-import type { Clock, SandboxFiles } from '@reindeer/protocol';
-import { ReindeerError } from '@reindeer/protocol';
-import type { SandboxLifecycleFactory } from '@reindeer/testkit';
+import type { Clock } from '@reindeer/protocol';
+import { NO_STORAGE, type SandboxLifecycleFactory } from '@reindeer/testkit';
 import { sandboxIdOf } from '../identity.ts';
 import { MemoryLeases, MemoryOwnershipStore } from '../ownership/memory-store.ts';
-import type { LifecycleParts, ThreadStorage } from '../parts.ts';
+import type { LifecycleParts } from '../parts.ts';
 import { LifecycleProvider } from '../provider.ts';
-
-/** No files at all: for tests that are about containers. */
-export const NO_STORAGE: ThreadStorage = {
-  files: (): SandboxFiles => {
-    throw new ReindeerError('not_implemented', 'There are no files here.');
-  },
-  prepare: async () => {},
-  remove: async () => {},
-  close: async () => {},
-};
 
 /** Our provider over our memory store, for the contract suites. */
 export function memoryFactory(part: Partial<Pick<LifecycleParts, 'machine'>> = {}): SandboxLifecycleFactory {
