@@ -12,11 +12,12 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   scripted: ['protocol'],
   runtime: ['protocol', 'database'],
   agent: ['protocol', 'sandbox'],
-  gateway: ['protocol', 'database', 'sandbox', 'runtime', 'agent', 'scripted'],
+  channels: ['protocol'],
+  gateway: ['protocol', 'database', 'sandbox', 'runtime', 'agent', 'channels', 'scripted'],
   client: ['protocol', 'gateway'],
   web: ['protocol'],
   testkit: ['protocol', 'scripted'],
-  simulator: ['protocol', 'database', 'sandbox', 'runtime', 'agent', 'gateway', 'scripted', 'testkit'],
+  simulator: ['protocol', 'database', 'sandbox', 'runtime', 'agent', 'channels', 'gateway', 'scripted', 'testkit'],
 };
 const forTests = ['testkit', 'scripted'];
 const isTest = (file: string) =>

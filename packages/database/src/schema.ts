@@ -1,5 +1,6 @@
 import type { Generated } from 'kysely';
 import type { BatchTables } from './batches/tables.ts';
+import type { ChannelTables } from './channels/tables.ts';
 import type { CheckpointTables } from './checkpoints/tables.ts';
 import type { FeedbackTables } from './feedback/tables.ts';
 import type { ScheduleTables } from './schedules/tables.ts';
@@ -9,7 +10,13 @@ import type { UserMemoryTables } from './user-memory/tables.ts';
  * Every table, as Kysely sees it. The definitions with their indexes are in `migrations/`.
  * Conventions: times are UTC milliseconds; flags are 0 or 1; `*_key` is a small integer that stands for a long id inside other rows.
  */
-export interface Database extends CheckpointTables, FeedbackTables, BatchTables, ScheduleTables, UserMemoryTables {
+export interface Database
+  extends CheckpointTables,
+    FeedbackTables,
+    BatchTables,
+    ScheduleTables,
+    ChannelTables,
+    UserMemoryTables {
   meta: MetaTable;
   threads: ThreadsTable;
   thread_keys: ThreadKeysTable;

@@ -1,5 +1,7 @@
 import { attemptScripts } from './attempts/scripts.ts';
 import { batchScripts } from './batches/scripts.ts';
+import { channelAccountScripts } from './channels/accounts.ts';
+import { channelMessageScripts } from './channels/messages.ts';
 import { checkpointScripts } from './checkpoints/scripts.ts';
 import type { Script } from './executor.ts';
 import { feedbackScripts } from './feedback/scripts.ts';
@@ -29,6 +31,8 @@ export const scripts = {
   ...batchScripts,
   ...feedbackScripts,
   ...scheduleScripts,
+  ...channelMessageScripts,
+  ...channelAccountScripts,
   ...documentScripts,
   ...captureScripts,
 };

@@ -183,6 +183,15 @@ export async function createAgents(parts: {
       }
     },
     convert: (name, body) => documents.read({ kind: 'convert', name, body, maxCharacters: MAX_CONVERTED }),
+    skillNames: async (userId) => (await skills.prepare(userId)).map(({ name }) => name),
+    ...(memory === null
+      ? {}
+      : {
+          remembered: async (userId) => {
+            const { facts } = await memory.document({ userId, agentName: null });
+            return facts.toReversed().map(({ content }) => content);
+          },
+        }),
     sessions: { closeAll: () => mcp.close() },
     modules: [...modules, ...remembered.modules, ...custom.modules],
     custom: custom.http,

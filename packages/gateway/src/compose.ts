@@ -1,3 +1,4 @@
+import { ChannelService } from '@reindeer/channels';
 import { openPostgres, openSqlite, type PostgresStores, type SqliteStores } from '@reindeer/database';
 import {
   type BatchExecutor,
@@ -23,11 +24,14 @@ import {
 } from '@reindeer/runtime';
 import { type createContainerProvider, WorkspaceChangeWatch } from '@reindeer/sandbox';
 import { accessToken, startUrl } from './access.ts';
+import { fileCredentials } from './channels/credentials.ts';
+import { channelHost } from './channels/host.ts';
 import type { LiveSettings } from './config/reload.ts';
 import type { Settings } from './config/settings.ts';
 import type { Variables } from './config/substitute.ts';
 import type { Conversation } from './conversation.ts';
 import { batchRoutes } from './http/batches.ts';
+import { channelRoutes } from './http/channels.ts';
 import type { Convert } from './http/companions.ts';
 import { cronRoutes } from './http/crons.ts';
 import { loadPage, NO_PAGE } from './http/page.ts';
@@ -77,6 +81,10 @@ export interface Agents {
   readonly memory?: FlushingMemory | null;
   /** Sessions with MCP servers; closed when no run can use them any more, before the sandboxes. */
   readonly sessions?: SessionPool;
+  /** Names of the skills that are switched on for a user; absent = there are none. */
+  skillNames?(userId: string): Promise<readonly string[]>;
+  /** What is remembered of a user, newest first; absent = nothing that can be told. */
+  remembered?(userId: string): Promise<readonly string[]>;
   /** Stops what of them runs on after the runs have ended, and waits for it; answers the names of what still runs. */
   drain?(timeoutMs: number): Promise<readonly string[]>;
 }
@@ -157,12 +165,16 @@ const BOUND = {
 /** Readers get this long to take the end of their streams after the last run has ended. */
 const HTTP_GRACE_MS = 5_000;
 
+/** What is being sent has its time; then its end, and giving the channels back. */
+const channelsBoundMs = ({ channels }: Settings): number => channels.graceMs + 4_000;
+
 /** Longest time that a whole stop may take; the process leaves with a non-zero code after it. */
 export const hardDeadlineMs = (settings: Settings): number =>
   2 * settings.runs.drainMs +
   sandboxesBoundMs(settings) +
   memoryStep(() => null, settings.memory.flushMs, NO_LOG).boundMs +
   Object.values(BOUND).reduce((sum, bound) => sum + bound, 0) +
+  channelsBoundMs(settings) +
   1_000;
 
 /**
@@ -371,6 +383,40 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
     stop: () => schedules.stop(BOUND.schedules - 500),
   });
 
+  const intake = { ready: false, stopping: false };
+  const uploads = () => ({ ...now.uploads, convert: now.uploads.convert ? (agents.convert ?? null) : null });
+  const channels = new ChannelService({
+    store: openStores.channels,
+    host: channelHost({
+      runs: runtime.runs,
+      threads: runtime.threads,
+      sandboxes: provider,
+      surroundings,
+      accepting: () => !intake.stopping,
+      uploads,
+      assistants: [...agents.graphs.values()].flatMap((graph) => (graph.internal === true ? [] : graph.assistantId)),
+      models: () => agents.models.map((model) => model.name),
+      hasAgent: async (user, name) => (await agents.custom?.exists(user, name)) ?? false,
+      remembered: async (user) => (await agents.remembered?.(user)) ?? null,
+      skills: async (user) => (await agents.skillNames?.(user)) ?? [],
+      authorization: () => agents.authorization?.() ?? null,
+      refresh: async () => await agents.refresh?.(),
+    }),
+    settings: settings.channels,
+    surroundings,
+    owner: openStores.identity.instanceId,
+    credentials: fileCredentials(settings.home),
+  });
+  // A source of runs as well.
+  await lifecycle.start({
+    name: 'channels',
+    boundMs: channelsBoundMs(settings),
+    start: async () => {
+      if (options.serve) channels.start();
+    },
+    stop: () => channels.stop(),
+  });
+
   live?.onChange((next) => {
     const limitSandboxes = sandboxParts.prepare(next);
     return () => {
@@ -382,7 +428,6 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
   });
 
   const loop = new LoopDelay();
-  const intake = { ready: false, stopping: false };
   let token: string | null = null;
   const begun = surroundings.clock.now();
   await lifecycle.start({
@@ -444,6 +489,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
                   return agents.models.map((model) => model.name);
                 },
               }),
+            (api) => channelRoutes(api, { channels, operator: userId }),
             (api) => {
               const parts: ScheduleRouteParts = {
                 schedules,
@@ -466,7 +512,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
           },
           limits,
           get uploads() {
-            return { ...now.uploads, convert: now.uploads.convert ? (agents.convert ?? null) : null };
+            return uploads();
           },
           guards: {
             allowedHosts: settings.server.allowedHosts,
@@ -496,6 +542,7 @@ export async function compose(options: ComposeOptions): Promise<Composed> {
       // Readiness falls and admissions are refused at once; the runtime refuses as well when its turn comes (GW-20).
       intake.ready = false;
       intake.stopping = true;
+      channels.refuse();
       prewarming?.stop();
       loop.stop();
     },

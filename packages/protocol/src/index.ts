@@ -1,6 +1,7 @@
 export * from './batch.ts';
 export * from './batch-machine.ts';
 export * from './batch-service.ts';
+export * from './channel.ts';
 export * from './cursor.ts';
 export * from './delivery.ts';
 export * from './errors.ts';

@@ -1,4 +1,5 @@
 import type { BatchStore, SeenItem } from './batch.ts';
+import type { ChannelStore } from './channel.ts';
 import type { DeliveryReceipt } from './delivery.ts';
 import type { FactPage, NewFact, ToolOutcome } from './facts.ts';
 import type { FeedbackStore } from './feedback.ts';
@@ -514,6 +515,7 @@ export interface Stores {
   readonly memory: MemoryStore;
   readonly feedback: FeedbackStore;
   readonly schedules: ScheduleStore;
+  readonly channels: ChannelStore;
   /** Where a transaction costs more than what is in it; without it an attempt calls `journal` and `checkpoints` write by write. */
   readonly attempts?: AttemptStore;
   /** Flushes and closes; idempotent. */

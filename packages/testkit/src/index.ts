@@ -3,6 +3,7 @@ export * from './contracts/attempt-store.ts';
 export * from './contracts/batch-races.ts';
 export { newBatch, type UnisolatedBatches } from './contracts/batch-scene.ts';
 export * from './contracts/batch-store.ts';
+export * from './contracts/channel-store.ts';
 export * from './contracts/checkpoint-store.ts';
 export * from './contracts/journal.ts';
 export * from './contracts/log.ts';

@@ -2,6 +2,7 @@ import type { OpenedStores } from '@reindeer/testkit';
 import {
   batchRaceContract,
   batchStoreContract,
+  channelStoreContract,
   journalContract,
   logContract,
   memoryStoreContract,
@@ -31,4 +32,5 @@ threadStoreContract('memory', open);
 retryContract('memory', open);
 batchStoreContract('memory', open);
 scheduleStoreContract('memory', open);
+channelStoreContract('memory', open);
 batchRaceContract('memory', unisolatedMemory);

@@ -24,6 +24,7 @@ import type {
 } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
 import type { PendingCapture } from '../user-memory/merge.ts';
+import { ChannelTables } from './channels.ts';
 import type { ScheduleRow } from './schedules.ts';
 
 /** A row of `runs` with what callers never see. `run` is replaced as a whole at every change, never edited in place. */
@@ -183,6 +184,7 @@ export class MemoryDatabase {
   readonly feedback = new Map<string, Feedback>();
   /** By id, in the order of their making. */
   readonly schedules = new Map<string, ScheduleRow>();
+  readonly channels = new ChannelTables();
   readonly listeners = new Set<(threadId: string, head: number) => void>();
   #order = 0;
   #hints: Map<string, number> | null = null;

@@ -1,6 +1,7 @@
 import type { Stores, Surroundings } from '@reindeer/protocol';
 import { ReindeerError } from '@reindeer/protocol';
 import { memoryBatchStore } from './batches.ts';
+import { memoryChannels } from './channels.ts';
 import { memoryCheckpointStore } from './checkpoints.ts';
 import { MemoryDatabase } from './data.ts';
 import { memoryFeedback } from './feedback.ts';
@@ -44,6 +45,7 @@ export function openMemory(options: { surroundings: Surroundings; database?: Mem
     memory: memoryUserMemory(database, transact),
     feedback: memoryFeedback(database, transact),
     schedules: memorySchedules(database, transact),
+    channels: memoryChannels(database, transact),
     close: async () => {
       open = false;
       for (const listener of listeners) database.listeners.delete(listener);

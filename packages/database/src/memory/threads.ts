@@ -98,6 +98,7 @@ export function memoryThreadStore(database: MemoryDatabase, transact: Transact):
         for (const run of [...(database.runsOfThread.get(threadId) ?? [])]) database.deleteRun(run);
         database.deleteBatches(threadId);
         database.deleteCaptures(threadId);
+        database.channels.deleteConversations(threadId);
         for (const [key, one] of database.feedback) if (one.threadId === threadId) database.feedback.delete(key);
         database.shelves.delete(threadId);
         database.threads.delete(threadId);

@@ -9,6 +9,7 @@ import { feedback } from './0006-feedback.ts';
 import { itemThreads } from './0007-item-threads.ts';
 import { acceptance } from './0008-acceptance.ts';
 import { schedules } from './0009-schedules.ts';
+import { channels } from './0010-channels.ts';
 import { type Migration, TYPES } from './types.ts';
 
 /** In order of version. */
@@ -22,6 +23,7 @@ export const MIGRATIONS: readonly Migration[] = [
   itemThreads,
   acceptance,
   schedules,
+  channels,
 ];
 
 /** The format that this program writes. */

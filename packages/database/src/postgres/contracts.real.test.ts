@@ -2,6 +2,7 @@ import {
   attemptStoreContract,
   batchRaceContract,
   batchStoreContract,
+  channelStoreContract,
   checkpointStoreContract,
   journalContract,
   logContract,
@@ -30,6 +31,7 @@ else {
   retryContract('postgres', pair);
   batchStoreContract('postgres', pair);
   scheduleStoreContract('postgres', pair);
+  channelStoreContract('postgres', pair);
   batchRaceContract('postgres', async () => {
     const { held, peer, close } = await unisolated();
     return unisolatedPostgres(held, peer, await loadDriver(), close);

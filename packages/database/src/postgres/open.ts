@@ -3,6 +3,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { newId, newToken, ReindeerError, type Stores, type Surroundings, type TokenRelay } from '@reindeer/protocol';
 import type pg from 'pg';
 import { batchStore } from '../batches/store.ts';
+import { channelStore } from '../channels/store.ts';
 import { checkpointStore } from '../checkpoints/store.ts';
 import { databaseScripts, type Identity } from '../meta.ts';
 import { PostgresRelay, prepareFrameTable } from '../relay/postgres.ts';
@@ -177,6 +178,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     memory: userMemoryStore(call),
     feedback: feedbackStore(call),
     schedules: scheduleStore(call),
+    channels: channelStore(call, callFirst),
     attempts: { ...attempts, begin },
     stats: () => call('database.stats', {}),
     close: () => {

@@ -2,6 +2,7 @@ import {
   attemptStoreContract,
   batchRaceContract,
   batchStoreContract,
+  channelStoreContract,
   journalContract,
   logContract,
   memoryStoreContract,
@@ -30,4 +31,5 @@ threadStoreContract('sqlite', open);
 retryContract('sqlite', open);
 batchStoreContract('sqlite', open);
 scheduleStoreContract('sqlite', open);
+channelStoreContract('sqlite', open);
 batchRaceContract('sqlite', unisolatedSqlite);

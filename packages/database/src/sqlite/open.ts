@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { newId, newToken, ReindeerError, type Stores, type Surroundings } from '@reindeer/protocol';
 import { batchStore } from '../batches/store.ts';
 import { readBootId } from '../boot.ts';
+import { channelStore } from '../channels/store.ts';
 import { checkpointStore } from '../checkpoints/store.ts';
 import { type FolderLock, lockFolder } from '../folder-lock.ts';
 import type { Identity } from '../meta.ts';
@@ -126,6 +127,7 @@ export async function openWith(
     memory: userMemoryStore(call),
     feedback: feedbackStore(call),
     schedules: scheduleStore(call),
+    channels: channelStore(call, client.callFirst),
     attempts: attemptStore(call),
     backup: async (toFile) => {
       if (inMemory) throw new ReindeerError('not_implemented', 'A database in memory cannot be backed up.');

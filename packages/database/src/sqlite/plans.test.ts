@@ -1,6 +1,8 @@
 import { DatabaseSync } from 'node:sqlite';
 import { type Admission, NO_BATCH_USAGE, NO_USAGE } from '@reindeer/protocol';
 import {
+  channelMessage,
+  channelProgress,
   checkpointPut,
   makeAdmission,
   memoryChange,
@@ -258,6 +260,36 @@ test('no statement of a call reads a whole table', async () => {
   await call(scripts['schedules.get'], { scheduleId: 'schedule', userId: 'user' });
   await call(scripts['schedules.occurrences'], { ...listing, scheduleId: 'schedule' });
   await call(scripts['schedules.remove'], { scheduleId: 'schedule', userId: 'user' });
+  const listening = { channel: 'telegram:1', token: 't' };
+  await call(scripts['channels.acquire'], { ...listening, owner: 'o', leaseMs: 9, graceMs: 0, now: 1 });
+  await call(scripts['channels.acquire'], { ...listening, owner: 'p', leaseMs: 9, graceMs: 0, now: 1 });
+  await call(scripts['channels.renew'], { fence: listening, leaseMs: 9, now: 1 });
+  const message = channelMessage();
+  await call(scripts['channels.receive'], { fence: listening, messages: [message], limit: 9, now: 1 });
+  const [entry] = await call(scripts['channels.due'], { channel: listening.channel, limit: 9, now: 1 });
+  const at = { fence: listening, key: entry?.key ?? 0, now: 2 };
+  const code = { provider: 'telegram', codeHash: 'h' };
+  await call(scripts['channels.issueCode'], { ...code, userId: 'user', expiresAt: 9, limit: 5, now: 1 });
+  const account = { provider: 'telegram', workspaceId: '', externalId: '7' };
+  const connection = { ...account, connectionId: 'c', externalName: 'Ann' };
+  for (const codeHash of ['h', 'other']) await call(scripts['channels.redeem'], { ...at, codeHash, connection });
+  await call(scripts['channels.connectionOf'], account);
+  await call(scripts['channels.connections'], { userId: 'user' });
+  const chat = { channel: listening.channel, chatId: 'x', topic: '', userId: 'user' };
+  for (const fresh of [false, true])
+    await call(scripts['channels.converse'], {
+      fence: listening,
+      conversation: chat,
+      threadId: 'thread',
+      fresh,
+      now: 1,
+    });
+  await call(scripts['channels.threadOf'], chat);
+  for (const state of ['running', 'done'] as const)
+    await call(scripts['channels.progress'], { ...at, progress: channelProgress({ state }) });
+  await call(scripts['channels.forget'], { channel: listening.channel, before: 9 });
+  await call(scripts['channels.disconnect'], { userId: 'user', connectionId: 'c' });
+  await call(scripts['channels.release'], listening);
   await call(scripts['runs.finalize'], ended('r1'));
   await call(scripts['runs.finalize'], ended('r2'));
   await call(scripts['runs.remove'], { runId: 'r1', userId: 'user' });
@@ -267,7 +299,7 @@ test('no statement of a call reads a whole table', async () => {
   await call(scripts['threads.delete'], { ...own, fence: fenceOf('r4') });
 
   const missed = Object.keys(scripts).filter(
-    (name) => /^(runs|threads|log|journal|batches|memory|schedules)\./.test(name) && !called.has(name),
+    (name) => /^(runs|threads|log|journal|batches|memory|schedules|channels)\./.test(name) && !called.has(name),
   );
   expect(missed).toEqual([]);
   const bad: string[] = [];

@@ -1,6 +1,7 @@
 import type { Fenced, Json, JsonObject, Thread, ThreadStatus, ThreadStore } from '@reindeer/protocol';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
 import { deletionsOfBatches, isUnclaimed, lockBatches } from '../batches/scripts.ts';
+import { deleteConversations } from '../channels/accounts.ts';
 import { copyThreadContent, deletionsOfContent } from '../checkpoints/thread.ts';
 import { changes, type Dialect, defineScript, defineStatement, sendAll, type Tx } from '../executor.ts';
 import { deleteFeedback } from '../feedback/scripts.ts';
@@ -169,6 +170,7 @@ const deleteAll = changes<{ threadId: string; key: number }>(
   ...deletionsOfBatches,
   deleteCaptures,
   deleteFeedback,
+  deleteConversations,
   ...deletionsOfContent,
   ...deletionsOfLog,
   ...deletionsOfRuns,

@@ -215,8 +215,17 @@ describe('variables', () => {
   });
 
   test('sections without effect may name variables that are not set', async () => {
-    await write('channels:\n  telegram:\n    bot_token: $TELEGRAM_TOKEN\n');
-    expect((await load()).warnings).toEqual([expect.stringContaining('channels')]);
+    await write('plugins:\n  some:\n    token: $SOME_TOKEN\n');
+    expect((await load()).warnings).toEqual([expect.stringContaining('plugins')]);
+    // So may keys without effect, and bots that are switched off; one that is used may not.
+    await write('channels:\n  slack: {bot_token: $SLACK_TOKEN}\n  telegram: {enabled: false, bot_token: $BOT_TOKEN}\n');
+    const loaded = await load();
+    expect(loaded.warnings).toEqual([expect.stringMatching(/channels\.slack has no effect .*telegram/)]);
+    expect(resolveSettings(loaded, {}).channels.providers.telegram).toMatchObject({ enabled: false, credentials: {} });
+    await write('channels:\n  telegram: {bot_token: $BOT_TOKEN}\n');
+    await expect(load()).rejects.toMatchObject({
+      message: expect.stringMatching(/line 2: channels\.telegram\.bot_token .*BOT_TOKEN/),
+    });
   });
 });
 

@@ -85,7 +85,6 @@ test(
       /web_capture is not here/,
       /isolated by bubblewrap/,
       /its Postgres is used for everything/,
-      /no effect here.*channels/,
       /127.0.0.1:2026/,
       /crash_policy/,
     ])
@@ -241,7 +240,7 @@ test(
       });
       const told = notes.join('\n');
       expect(told).toMatch(/the detector mine\.safety:Detector is not here/);
-      expect(told).toMatch(/no effect here.*logging.*channels/);
+      expect(told).toMatch(/no effect here.*logging.*channel_connections/);
       expect(told).not.toMatch(/unknown key/);
       // No warning of the start but what the notes said too.
       expect(loaded.warnings.filter((warning) => !warning.includes('no effect'))).toEqual([]);

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { parseEnv } from 'node:util';
+import { PROVIDERS } from '@reindeer/channels';
 import { ReindeerError } from '@reindeer/protocol';
 import { z } from 'zod';
 import { didYouMean } from '../nearest.ts';
@@ -96,7 +97,7 @@ function checkConfig(yaml: ParsedYaml, file: string, variables: Variables, warni
   const present = Object.fromEntries(Object.entries(raw).filter(([, value]) => value !== null));
   warnAboutKeys(present, yaml, file, warnings);
   warnAboutVersion(present.config_version, at(['config_version']), warnings);
-  const used = Object.fromEntries(Object.entries(present).filter(([key]) => key in configSchema.shape));
+  const used = withoutIdle(Object.fromEntries(Object.entries(present).filter(([key]) => key in configSchema.shape)));
   const filled = substitute(used, variables, (path, name) => {
     throw new ReindeerError(
       'configuration',
@@ -109,6 +110,25 @@ function checkConfig(yaml: ParsedYaml, file: string, variables: Variables, warni
     .slice(0, 10)
     .map((issue) => `${at(issue.path)}: ${issue.path.join('.')} ${problemOf(issue)}`);
   throw new ReindeerError('configuration', problems.join('\n'));
+}
+
+const isSection = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** Without the keys that have no effect, and without what belongs to a bot that is switched off: what is not used may name variables that are not set. */
+function withoutIdle(sections: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(sections).map(([name, section]) => {
+      if (!isSection(section)) return [name, section];
+      const idle = KEYS_WITHOUT_EFFECT[name] ?? [];
+      const kept = Object.entries(section).filter(([key]) => !idle.includes(key));
+      const entries =
+        name === 'channels'
+          ? kept.map(([key, value]) => [key, isSection(value) && value.enabled === false ? { enabled: false } : value])
+          : kept;
+      return [name, Object.fromEntries(entries)];
+    }),
+  );
 }
 
 /**
@@ -155,6 +175,10 @@ function warnAboutKeys(
   const known = [...Object.keys(configSchema.shape), ...SECTIONS_WITHOUT_EFFECT];
   const idle = Object.keys(config).filter((key) => SECTIONS_WITHOUT_EFFECT.includes(key));
   if (idle.length > 0) warnings.push(`${file}: these sections have no effect in this version: ${idle.join(', ')}.`);
+  const { channels } = config;
+  for (const [name, channel] of Object.entries(isSection(channels) ? channels : {}))
+    if (KEYS_WITHOUT_EFFECT.channels?.includes(name) && isSection(channel) && channel.enabled !== false)
+      warnings.push(`${file}: channels.${name} has no effect in this version. There is: ${PROVIDERS.join(', ')}.`);
   const walk = (value: unknown, schema: unknown, path: readonly (string | number)[]) => {
     let inner = schema;
     while (inner instanceof z.ZodOptional || inner instanceof z.ZodNullable) inner = inner.unwrap();

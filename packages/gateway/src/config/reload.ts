@@ -41,6 +41,7 @@ export const STARTUP_ONLY: Readonly<Record<string, string>> = {
   'subagent_batches.enabled': 'The worker of batches is made once.',
   'subagent_batches.poll_interval_seconds': POLLING,
   'subagent_batches.lease_seconds': POLLING,
+  channels: 'Bots are connected under these settings.',
   scheduler: 'The loop that starts scheduled tasks is made once.',
   'memory.manager_class': 'What is remembered is in the store of the manager.',
   'memory.shutdown_flush_timeout_seconds': DEADLINE,

@@ -101,6 +101,18 @@ const grant = section({
   deny: listOf('names; a name may end in *').optional(),
 });
 
+/** How the runs of a conversation in a messenger are made. */
+const channelSession = section({
+  assistant_id: filled.nullish(),
+  config: section({ recursion_limit: count('steps of a run', 1, 1_000).nullish() }).nullish(),
+  context: section({
+    thinking_enabled: yes.nullish(),
+    is_plan_mode: yes.nullish(),
+    subagent_enabled: yes.nullish(),
+    model_name: text.nullish(),
+  }).nullish(),
+});
+
 /** What keeps long work alive; each key is the reference's. */
 const safeguardSections = {
   tool_output: section({
@@ -365,6 +377,24 @@ export const configSchema = section({
     min_once_delay_seconds: seconds(0, 86_400).optional(),
     max_tasks_per_user: count('scheduled tasks of one user', 1, 100_000).optional(),
   }).optional(),
+  channels: section({
+    inbound_queue_maxsize: count('messages that may wait per channel', 100, 100_000).optional(),
+    max_concurrency: count('messages that are worked on at once per channel', 1, 100).optional(),
+    shutdown_grace_period_seconds: seconds(0, 60).optional(),
+    session: channelSession.nullish(),
+    telegram: section({
+      enabled: yes.optional(),
+      bot_token: text.nullish(),
+      bot_username: text.nullish(),
+      allowed_users: z.array(z.union([text, z.number()]), { error: 'must be a list of account ids' }).optional(),
+      api_url: z.url({ error: 'must be an address such as https://api.telegram.org' }).nullish(),
+      session: channelSession
+        .extend({
+          users: z.record(z.string(), channelSession, { error: 'must be a list of account: session' }).nullish(),
+        })
+        .nullish(),
+    }).nullish(),
+  }).optional(),
   subagents: section({
     timeout_seconds: seconds(1, 86_400).nullish(),
     max_turns: count('model calls', 1, 10_000).nullish(),
@@ -449,7 +479,6 @@ export const SECTIONS_WITHOUT_EFFECT: readonly string[] = [
   'mcp_tasks',
   'dedupe_storage',
   'channel_connections',
-  'channels',
   'auth',
   'plugins',
 ];
@@ -467,6 +496,19 @@ export const KEYS_WITHOUT_EFFECT: Readonly<Record<string, readonly string[]>> = 
     'prompts_dir',
   ],
   sandbox: ['auto_start'],
+  channels: [
+    'langgraph_url',
+    'gateway_url',
+    'slack',
+    'feishu',
+    'lark',
+    'discord',
+    'dingtalk',
+    'wechat',
+    'wecom',
+    'buzz',
+    'github',
+  ],
   uploads: ['pdf_converter'],
   database: ['echo_sql', 'pool_recycle'],
   llm_call: ['max_concurrent_calls'],

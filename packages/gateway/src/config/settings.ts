@@ -1,12 +1,14 @@
 import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import type { SubagentSettings } from '@reindeer/agent';
+import type { ChannelSettings } from '@reindeer/channels';
 import { ReindeerError } from '@reindeer/protocol';
 import type { BatchSettings, ScheduleSettings } from '@reindeer/runtime';
 import { OWNERSHIP_TYPES, type OwnershipSettings, resolveOwnership } from '@reindeer/sandbox';
 import { isLoopbackName } from '../http/guards.ts';
 import { didYouMean } from '../nearest.ts';
 import { batchesOf } from './batches.ts';
+import { channelsOf } from './channels.ts';
 import { isOwnModule } from './class-path.ts';
 import { checkInstances } from './instances.ts';
 import type { LoadedConfig } from './load.ts';
@@ -48,6 +50,8 @@ export interface Settings {
   readonly batches: BatchSettings;
   /** Scheduled tasks. */
   readonly schedules: ScheduleSettings;
+  /** Conversations in messengers. */
+  readonly channels: ChannelSettings;
   /** Retries, limits and services of the agent. */
   readonly agent: AgentSettings;
   /** What is remembered of users. */
@@ -224,6 +228,7 @@ function settingsOf(loaded: LoadedConfig, line: CommandLineSettings): Settings {
     subagents: subagentsOf(config.subagents),
     batches: batchesOf(config.subagent_batches ?? undefined),
     schedules: schedulesOf(config.scheduler ?? undefined),
+    channels: channelsOf(config.channels),
     agent: agentSettingsOf(config),
     tools: toolsOf(config, told),
     memory: memoryOf(config.memory),

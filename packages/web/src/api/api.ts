@@ -39,6 +39,8 @@ export interface ThreadEntry {
   readonly status: string;
   readonly updatedAt: string;
   readonly pinned: boolean;
+  /** The messenger that it came from; null = it was begun here. */
+  readonly messenger: string | null;
 }
 
 export interface FoundInChats {

@@ -1,5 +1,6 @@
 import { Client } from '@langchain/langgraph-sdk/client';
 import { type Dictionary, isDictionary, listOf, textOr } from '../chat/wire.ts';
+import { messengerOf } from '../settings/channels.ts';
 import type { Api, FileContent, JoinRun, ModelEntry, RunEntry, StartRun, StreamPart, ThreadEntry } from './api.ts';
 import { httpRest } from './rest.ts';
 import { ApiError, asApiError } from './trouble.ts';
@@ -77,6 +78,7 @@ export function httpApi(options: HttpApiOptions): Api {
           status: entry.status,
           updatedAt: entry.updated_at,
           pinned: entry.metadata?.pinned === true,
+          messenger: messengerOf(entry.metadata),
         }),
       );
     },

@@ -7,6 +7,7 @@ import { usePage } from '../parts/page-context.tsx';
 import { PageFrame } from '../parts/page-frame.tsx';
 import { useLoad } from '../parts/use-work.tsx';
 import { keepTheme, THEMES, type Theme, themeOf } from '../shell/surroundings.ts';
+import { ChannelsPanel } from './channels-panel.tsx';
 import { ConfigPanel } from './config-panel.tsx';
 import { NoticePanel } from './notice-panel.tsx';
 import { SandboxPanel } from './sandbox-panel.tsx';
@@ -75,6 +76,7 @@ export default function SettingsPage({ rest, local, models, features }: Settings
         <p className="note">{say('settings.models.how')}</p>
       </section>
       <NoticePanel local={local} />
+      <ChannelsPanel rest={rest} />
       <ConfigPanel rest={rest} />
       <SandboxPanel rest={rest} sandbox={features?.sandbox ?? null} />
       <section className="panel">

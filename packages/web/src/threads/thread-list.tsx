@@ -48,6 +48,14 @@ export function ThreadList({ api, threads, current, onOpen, onRenamed, onDeleted
                 </>
               ) : null}
               <span className="thread-title">{titleOf(entry)}</span>
+              {entry.messenger === null ? null : (
+                <>
+                  <span className="only-heard"> {say('threads.from', { name: entry.messenger })}</span>
+                  <small className="badge" aria-hidden="true">
+                    {entry.messenger}
+                  </small>
+                </>
+              )}
               {entry.status === 'busy' ? <span className="busy">{say('threads.running')}</span> : null}
             </a>
             <fieldset className="thread-actions" aria-label={say('threads.menu', { title: titleOf(entry) })}>

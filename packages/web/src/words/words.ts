@@ -1,4 +1,5 @@
 import { chineseActions, englishActions } from './actions.ts';
+import { chineseChannels, englishChannels } from './channels.ts';
 import { chinese } from './chinese.ts';
 import { english as chat } from './english.ts';
 import { chinesePages } from './pages-chinese.ts';
@@ -6,7 +7,13 @@ import { englishPages } from './pages-english.ts';
 import { chineseSchedules, englishSchedules } from './schedules.ts';
 
 /** The words of the chat, and those of the pages beside it. */
-export const english = { ...chat, ...englishPages, ...englishSchedules, ...englishActions } as const;
+export const english = {
+  ...chat,
+  ...englishPages,
+  ...englishSchedules,
+  ...englishActions,
+  ...englishChannels,
+} as const;
 
 export type WordKey = keyof typeof english;
 export type Language = 'en' | 'zh';
@@ -14,7 +21,7 @@ export type Say = (key: WordKey, values?: Readonly<Record<string, string | numbe
 
 const TABLES: Readonly<Record<Language, Readonly<Record<WordKey, string>>>> = {
   en: english,
-  zh: { ...chinese, ...chinesePages, ...chineseSchedules, ...chineseActions },
+  zh: { ...chinese, ...chinesePages, ...chineseSchedules, ...chineseActions, ...chineseChannels },
 };
 
 export function speak(language: Language): Say {
