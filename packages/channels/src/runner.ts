@@ -139,9 +139,8 @@ export class ChannelRunner {
           if (error.failure === 'unauthorized') pause = UNAUTHORIZED_PAUSE_MS;
           pause = Math.max(pause, error.retryAfterMs ?? 0);
         }
-        const reason = error instanceof Error ? error.message : String(error);
-        this.#tell({ state: 'failing', reason });
-        logger.warn('A channel does not work; it is tried again', { provider, reason, pauseMs: pause });
+        this.#tell({ state: 'failing', reason: shownReason(error) });
+        logger.warn('A channel does not work; it is tried again', { provider, error: told(error), pauseMs: pause });
       }
       await waitFor(clock, pause ?? 0, signal);
     }
@@ -235,11 +234,10 @@ export class ChannelRunner {
         if (signal.aborted || error instanceof Lost) return;
         if (error instanceof ChannelError && error.failure === 'unauthorized') throw error;
         failures += 1;
-        const reason = error instanceof Error ? error.message : String(error);
         const backoff = Math.min(FIRST_PAUSE_MS * 2 ** Math.min(failures - 1, 10), LONGEST_PAUSE_MS);
         const wanted = error instanceof ChannelError ? (error.retryAfterMs ?? 0) : 0;
-        this.#tell({ state: 'failing', reason });
-        logger.warn('A channel cannot be listened to; it is tried again', { provider, reason, failures });
+        this.#tell({ state: 'failing', reason: shownReason(error) });
+        logger.warn('A channel cannot be listened to; it is tried again', { provider, error: told(error), failures });
         await waitFor(clock, Math.max(backoff, wanted), signal);
       }
     }
@@ -306,5 +304,11 @@ export class ChannelRunner {
     }
   }
 }
+
+const told = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
+/** Every user sees it: what failed on this machine may name its files, and stands in the log alone. */
+const shownReason = (error: unknown): string =>
+  error instanceof ChannelError ? error.message : 'Something failed on the server; its log says what.';
 
 const conversationOf = ({ message }: ChannelEntry): string => JSON.stringify([message.chatId, message.topic]);
