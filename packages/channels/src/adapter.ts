@@ -15,7 +15,7 @@ export interface OutgoingFile {
   open(): Promise<AsyncIterable<Uint8Array>>;
 }
 
-/** Keeps messages. Only when it has resolved may the provider forget them; what it delivers again is known by its id. */
+/** Keeps messages. Only when it has resolved may the provider forget them; what it delivers again is known by its id. None = it listens and works. */
 export type Sink = (messages: readonly ChannelMessage[]) => Promise<void>;
 
 /** One bot at one provider. Every call ends when its signal fires, and rejects with a `ChannelError` when the provider fails. */

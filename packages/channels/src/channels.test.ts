@@ -660,6 +660,23 @@ describe('one holder', () => {
 });
 
 describe('start and stop', () => {
+  test('a messenger that cannot be listened to is told, and tried again; what fails here names no file', async () => {
+    let failure: Error | null = new ChannelError('unreachable', 'Away.');
+    scene.adapter.before = (act) => {
+      if (act === 'listen' && failure !== null) throw failure;
+    };
+    const service = await started();
+    const status = async () => (await service.views())[0]?.status;
+    expect(await status()).toMatchObject({ state: 'failing', reason: 'Away.' });
+    failure = new Error('ENOENT /home/operator/secret');
+    await scene.surroundings.clock.advance(1_000);
+    expect((await status())?.reason).not.toContain('operator');
+    failure = null;
+    await scene.surroundings.clock.advance(2_000);
+    await scene.adapter.deliver();
+    expect(await status()).toMatchObject({ state: 'running', reason: null });
+  });
+
   test('what is not configured is not connected; wrong credentials are told, and new ones tried at once', async () => {
     let stored: Readonly<Record<string, string>> | null = null;
     const credentials = {

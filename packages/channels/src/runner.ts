@@ -203,7 +203,9 @@ export class ChannelRunner {
     const signal = AbortSignal.any([held.signal, this.#closing.signal]);
     let failures = 0;
     const sink: Sink = async (messages) => {
-      for (let told = false; ; told = true) {
+      failures = 0;
+      if (this.#status.state === 'failing') this.#tell({ state: 'running', reason: null });
+      for (let isTold = false; messages.length > 0; isTold = true) {
         signal.throwIfAborted();
         held.check();
         const answer = await store.receive({
@@ -216,14 +218,12 @@ export class ChannelRunner {
           held.end();
           throw new Lost();
         }
-        failures = 0;
-        if (this.#status.state === 'failing') this.#tell({ state: 'running', reason: null });
         if (answer.outcome === 'taken') {
           if (answer.fresh > 0) this.#bell.ring();
           return;
         }
         // The provider keeps them meanwhile: nothing is dropped.
-        if (!told) logger.warn('As many messages wait as may; no further ones are taken', { provider });
+        if (!isTold) logger.warn('As many messages wait as may; no further ones are taken', { provider });
         await waitFor(clock, FIRST_PAUSE_MS, signal);
       }
     };

@@ -69,7 +69,7 @@ export class TelegramAdapter implements ChannelAdapter {
         const message = messageOf(update, bot);
         if (message !== null) messages.push(message);
       }
-      if (messages.length > 0) await sink(messages);
+      await sink(messages);
       // Whoever answers for Telegram without waiting must not keep this process busy.
       if (updates.length === 0 && clock.monotonic() - asked < HASTY_MS) await clock.sleep(HASTY_MS, signal);
     }
