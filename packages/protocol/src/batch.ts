@@ -1,7 +1,7 @@
 import type { JsonObject } from './json.ts';
 
 /**
- * A batch is many items of work of one kind, each done by a sub-agent of its own (`core.md` 4.6). It outlives the run that asked for it.
+ * A batch is many items of work of one kind, each done by a sub-agent of its own. It outlives the run that asked for it.
  *
  *   batch: queued ⇄ paused;  queued ─claim→ running ⇄ paused (resume → queued);  any that is open ─→ cancelled
  *          all items over → completed | failed (when all that were not cancelled failed);  completed/failed ─retry of an item→ queued

@@ -1,7 +1,7 @@
 import type { Json, JsonObject } from './json.ts';
 
 /**
- * A run is one execution of a graph on a thread. States of its durable row (`core.md` 3.2):
+ * A run is one execution of a graph on a thread. States of its durable row:
  *
  *   admit → pending → running → success | error | timeout | interrupted
  *   admit → pending, queued → (its turn) pending
@@ -16,7 +16,7 @@ import type { Json, JsonObject } from './json.ts';
 export type RunStatus = 'pending' | 'running' | 'success' | 'error' | 'timeout' | 'interrupted';
 export type TerminalStatus = 'success' | 'error' | 'timeout' | 'interrupted';
 
-/** Kinds other than `run` are reservations: they hold the thread's only slot and stay out of listings (`core.md` 3.2). */
+/** Kinds other than `run` are reservations: they hold the thread's only slot and stay out of listings. */
 export type RunKind = 'run' | 'checkpoint_write' | 'artifact_write' | 'delete';
 export type MultitaskStrategy = 'reject' | 'interrupt' | 'rollback' | 'enqueue';
 export type CancelAction = 'interrupt' | 'rollback';

@@ -1,7 +1,7 @@
 import type { SandboxIdentity, SandboxInfo } from './sandbox-backend.ts';
 
 /**
- * The lifecycle of one sandbox as one instance sees it (`core.md` 2.3):
+ * The lifecycle of one sandbox as one instance sees it:
  *
  * absent ──track──▶ active ⇄ (park, promote) ⇄ warm        absent ──adopt──▶ warm (identity unknown)
  * active, warm ──reserve … untrack──▶ absent (this instance stops the container)

@@ -1,5 +1,5 @@
 /**
- * Who may stop a running sandbox, across instances (`core.md` 2.4). One value per sandbox id: *owned* or *being torn down*, with the
+ * Who may stop a running sandbox, across instances. One value per sandbox id: *owned* or *being torn down*, with the
  * owner's id and a time to live. It answers "who reaps this", never "who may use it": `take` may steal from a live peer, `claim` never.
  *
  * absent ──take, claim──▶ own(me) ──claim for destroy──▶ del(me) ──release, expiry──▶ absent

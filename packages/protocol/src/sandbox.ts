@@ -1,4 +1,4 @@
-/** Isolated execution for one (user, thread), with a fixed virtual file system (`core.md` 2). */
+/** Isolated execution for one (user, thread), with a fixed virtual file system. */
 
 /** The roots a model sees. Nothing outside them exists for file tools. */
 export const VIRTUAL_ROOT = '/mnt/user-data';

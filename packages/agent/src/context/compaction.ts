@@ -92,7 +92,7 @@ export interface Cut {
 }
 
 /**
- * Where a history is cut. Kept are the newest messages within `keepMessages` and `keepTokens`, but at least the newest group, and always the
+ * Where a history is cut. Kept are the newest messages within `keep`, but at least the newest group, and always the
  * newest message of the user with the reply that it belongs to. A model's message and its results stay or go together. null = nothing
  * could go.
  */

@@ -232,7 +232,7 @@ export class TaskCall {
     this.#emit('end', {
       type: EVENTS[outcome.status],
       ...this.#metadata(outcome),
-      // As clients of the event know them (`gateway-web.md` 1.3.4).
+      // As clients of the event know them.
       ...(outcome.error === null ? { result: outcome.result.slice(0, SHOWN_RESULT) } : { error: outcome.error }),
       usage: { ...this.#steps.usage },
       model_name: this.#model,

@@ -30,7 +30,7 @@ function settled(result: Changed, threadId: string): { readonly checkpointId: st
   }
 }
 
-/** Goals, compaction and suggestions (`gateway-web.md` 1.3, 1.10). */
+/** Goals, compaction and suggestions. */
 export function conversationRoutes(api: Api, parts: HttpParts): void {
   goalRoutes(api, parts);
   const { conversation, threads, limits } = parts;

@@ -23,7 +23,7 @@ const feedbackView = (of: Feedback): JsonObject => ({
   created_at: isoTime(of.createdAt),
 });
 
-/** What users think of answers (`gateway-web.md` 1.6): one per run and user. */
+/** What users think of answers: one per run and user. */
 export function feedbackRoutes(api: Api, parts: HttpParts): void {
   const { feedback, surroundings } = parts;
   const path = '/threads/:thread_id/runs/:run_id/feedback';

@@ -30,7 +30,7 @@ export type EventType = keyof typeof EVENT_TYPES;
 
 const LONGEST_TYPE = 32;
 
-/** What sub-agents report (`gateway-web.md` 1.3.4), and others with a type of their own, by the type of the custom event. */
+/** What sub-agents report, and others with a type of their own, by the type of the custom event. */
 const NAMED: Readonly<Record<string, EventType>> = {
   task_started: 'subagent.start',
   task_running: 'subagent.step',

@@ -15,7 +15,7 @@ export interface Acquired {
 const MAX_ROUNDS = 3;
 
 /**
- * The ways to a sandbox, in this order: reuse the active one, reclaim the warm one, discover a running one, create one (`core.md` 2.5).
+ * The ways to a sandbox, in this order: reuse the active one, reclaim the warm one, discover a running one, create one.
  * On each, ownership is published before anything is handed out, and what was true before a round trip is asked again after it.
  * Runs inside the section of its thread.
  */

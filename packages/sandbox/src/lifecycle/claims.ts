@@ -6,7 +6,7 @@ import type { SandboxTable } from './table.ts';
 const CLAIM_TRIES = 3;
 
 /**
- * What this instance asks its ownership store, with the policy for "cannot tell" beside each question (`core.md` 2.19): closed where
+ * What this instance asks its ownership store, with the policy for "cannot tell" beside each question: closed where
  * something would be handed out, stopped or adopted; open where a sandbox is only kept.
  */
 export class Claims {

@@ -32,7 +32,7 @@ const OPERATIONS: Readonly<Record<OwnershipOperation, Operation>> = {
 };
 
 /**
- * What every ownership store must do (`core.md` 2.4).
+ * What every ownership store must do.
  *
  * @param factory makes a fresh, empty store for each test
  * @param breakStore puts the store of a scene out of reach; left out where that cannot happen

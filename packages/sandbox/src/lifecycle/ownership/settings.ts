@@ -41,7 +41,7 @@ const MAX_INTERVAL_SECONDS = 86_400;
 const MAX_MULTIPLIER = 1_000;
 
 /**
- * Chooses the ownership store (`core.md` 2.12): what the file says wins; else a stream bridge in Redis, or one of its addresses in
+ * Chooses the ownership store: what the file says wins; else a stream bridge in Redis, or one of its addresses in
  * the environment, means Redis; else a shared database keeps it; else memory. So several instances need no setting of their own.
  *
  * @throws ReindeerError `configuration` for an unknown type (SO-21), an interval that is not above 0, a multiplier below 2 (SO-17)
