@@ -132,7 +132,7 @@ describe.skipIf(executable === null)('the page', () => {
         { type: 'human', id: `h${n}`, content: `question ${n}` },
         { type: 'ai', id: `a${n}`, content: `answer ${n}` },
       ]).flat();
-      await server.client.threads.updateState(threadId, { values: { messages } });
+      await server.client.threads.updateState(threadId, { values: { title: 'A long chat', messages } });
       await page.goto(`${server.url}/chats/${threadId}`);
       const text = (words: string) => page.locator('.messages').getByText(words, { exact: true });
       await text('answer 999').waitFor();
