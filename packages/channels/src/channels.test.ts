@@ -205,10 +205,11 @@ describe('a conversation', () => {
     await connected();
     await scene.say('go');
     const run = only();
-    run.say(`${'🦌'.repeat(350)} end`);
+    // The limit falls into a character.
+    run.say(`a${'🦌'.repeat(350)} end`);
     run.end();
     await scene.settle();
-    expect(scene.adapter.log.slice(1)).toEqual([`edit 2: ${'🦌'.repeat(250)}`, `send 3: ${'🦌'.repeat(100)} end`]);
+    expect(scene.adapter.log.slice(1)).toEqual([`edit 2: a${'🦌'.repeat(249)}`, `send 3: ${'🦌'.repeat(101)} end`]);
   });
 
   test.each([
@@ -247,6 +248,27 @@ describe('a conversation', () => {
     expect(scene.adapter.log.slice(1)).toEqual([`send 3: ${TEXTS.busy}`]);
     await scene.say('elsewhere', { chatId: 'other' });
     expect(scene.server.runs.map((run) => run.text)).toEqual(['first', 'elsewhere']);
+    for (const run of scene.server.runs) run.end();
+    await scene.settle();
+  });
+
+  test('of two messages that come together the first one counts, however long its file takes', async () => {
+    await connected();
+    scene.adapter.files.set('f', 'x');
+    const held = deferred();
+    const { fetch } = scene.adapter;
+    scene.adapter.fetch = async (file) => {
+      await held.promise;
+      return await fetch.call(scene.adapter, file);
+    };
+    const first = scene.message('first', { files: [{ id: 'f', name: 'a.txt', size: 1 }] });
+    await scene.adapter.deliver(first, scene.message('second'), scene.message('elsewhere', { chatId: 'other' }));
+    await scene.settle();
+    expect(scene.server.runs.map((run) => run.text)).toEqual(['elsewhere']);
+    held.resolve();
+    await scene.settle();
+    expect(scene.server.runs.map((run) => run.text)).toEqual(['elsewhere', 'first']);
+    expect(scene.adapter.log.at(-1)).toContain(TEXTS.busy);
     for (const run of scene.server.runs) run.end();
     await scene.settle();
   });
@@ -643,6 +665,22 @@ describe('one holder', () => {
     await scene.surroundings.clock.advance(60_000);
     expect((await service.views())[0]?.status.state).toBe('running');
     expect(scene.adapter.log.slice(1)).toEqual(['edit 2: Ready.']);
+  });
+
+  test('a process that was stopped in the middle of sending looks at its right before it sends again', async () => {
+    await connected();
+    await scene.say('go');
+    // The edit takes so long that the right is over, and finds its message gone: a new one would be sent.
+    scene.adapter.before = (act) => {
+      if (act !== 'edit Ready.') return;
+      scene.adapter.shown.clear();
+      scene.surroundings.clock.skip(60_000);
+    };
+    only().say('Ready.');
+    only().end();
+    for (let turn = 0; turn < 50; turn += 1) await Promise.resolve();
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    expect(scene.adapter.log).toEqual([`send 2: ${TEXTS.working}`]);
   });
 
   test('a process that was stopped for so long that another one has the channel says nothing when it wakes', async () => {

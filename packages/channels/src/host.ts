@@ -14,10 +14,9 @@ export interface StoredUpload {
 
 /** What channels stand on; the composition root hands it over. */
 export interface ChannelHost {
+  /** `create` rejects with `shutting_down` from the first step of the stop on. */
   readonly runs: Pick<RunService, 'create' | 'stream' | 'join'>;
   readonly threads: Pick<ThreadService, 'create' | 'get' | 'messages' | 'facts'>;
-  /** False from the first step of the stop on: then no run is made. */
-  accepting(): boolean;
   /** Bytes of one upload. */
   readonly uploadLimit: number;
   /** Keeps a file in the uploads of a thread; null = the name cannot be used. Rejects with `too_large` past `maxBytes`. */

@@ -306,7 +306,6 @@ export class MessageTask {
     const { userId, work } = this.#progress;
     if (userId === null || work === null) throw new ReindeerError('internal', 'A message runs that nobody asked for.');
     held.check();
-    if (!host.accepting()) throw new Lost();
     const answer = await this.#admit(userId, work).catch((error: unknown) => {
       const code = ReindeerError.is(error) ? error.code : null;
       // Waiting for room would let an old question run at a time when nobody expects it.

@@ -172,14 +172,12 @@ export class FakeServer {
   readonly uploads = new Map<string, string>();
   readonly outputs = new Map<string, string>();
   readonly goals = new Map<string, string>();
-  accepting = true;
   refusal: (() => AdmissionResult) | null = null;
 
   host(): ChannelHost {
     const ofThread = (threadId: string, runId: string | null) =>
       this.runs.filter(({ run }) => run.threadId === threadId && run.runId === runId).flatMap(({ facts }) => facts);
     return {
-      accepting: () => this.accepting,
       uploadLimit: 500,
       runs: {
         create: async (input) => {

@@ -44,7 +44,6 @@ export function channelHost(parts: HostParts): ChannelHost {
     return await authorization.permits(authorization.principal(userId, null, null), resource, name);
   };
   return {
-    accepting: parts.accepting,
     get uploadLimit() {
       return parts.uploads().maxFileSize;
     },
