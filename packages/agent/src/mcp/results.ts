@@ -1,5 +1,5 @@
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js';
-import { ReindeerError, type SandboxFiles } from '@reindeer/protocol';
+import { entryOf, ReindeerError, type SandboxFiles } from '@reindeer/protocol';
 import type { Hide } from '../tools/text.ts';
 
 /** What the model and the page get of a call. */
@@ -51,7 +51,7 @@ export async function mapResult(
     const place = await files();
     if (place === null) return `[${what}: not kept, this agent has no files]`;
     kept += 1;
-    const path = `${FOLDER}/${name}-${kept}.${EXTENSIONS[mediaType] ?? 'bin'}`;
+    const path = `${FOLDER}/${name}-${kept}.${entryOf(EXTENSIONS, mediaType) ?? 'bin'}`;
     await place.writeStream(path, once(bytes), { maxBytes: MAX_FILE_BYTES, overwrite: true });
     return `[${what}: ${path}]`;
   };

@@ -20,10 +20,12 @@ describe('the command line', () => {
     expect(parseCommand(['run', '--help'])).toEqual({ name: 'help', topic: 'run' });
     expect(parseCommand(['--version'])).toEqual({ name: 'version' });
     expect(helpText('serve')).toContain('--check');
+    expect(helpText('constructor')).toBe(helpText(undefined));
   });
 
   test.each([
     [['sevre'], 'Did you mean "serve"?'],
+    [['constructor'], 'There is no command "constructor"'],
     [['serve', '--prot', '1'], 'Did you mean "--port"?'],
     [['serve', '--port', 'http'], 'not a port'],
     [['serve', '--port'], 'See reindeer serve --help'],

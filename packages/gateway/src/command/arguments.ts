@@ -1,5 +1,5 @@
 import { type ParseArgsConfig, parseArgs } from 'node:util';
-import { ReindeerError } from '@reindeer/protocol';
+import { entryOf, ReindeerError } from '@reindeer/protocol';
 import { didYouMean } from '../nearest.ts';
 import { BATCH_HELP, type BatchAction, batchAction } from './batch-arguments.ts';
 
@@ -222,7 +222,7 @@ function configAction(
   return { action: 'convert', file, output };
 }
 
-const isCommand = (name: string): name is keyof typeof OPTIONS => name in OPTIONS;
+const isCommand = (name: string): name is keyof typeof OPTIONS => Object.hasOwn(OPTIONS, name);
 const textOf = (value: string | boolean | undefined) => (typeof value === 'string' ? value : undefined);
 
 function parse(
@@ -322,4 +322,5 @@ account, elsewhere the file of KUBECONFIG_PATH. It reads no config.yaml.
 `,
 };
 
-export const helpText = (topic: string | undefined): string => (topic === undefined ? HELP : (TOPICS[topic] ?? HELP));
+export const helpText = (topic: string | undefined): string =>
+  topic === undefined ? HELP : (entryOf(TOPICS, topic) ?? HELP);

@@ -305,6 +305,18 @@ describe('mistakes', () => {
     expect(message.endsWith('?.')).toBe(false);
   });
 
+  test('names that every object has are no names of ours', async () => {
+    await write('constructor:\n  x: 1\ntoString:\n  y: 2\n');
+    expect((await load()).warnings).toEqual([
+      expect.stringMatching(/line 1: unknown key "constructor" is ignored\.$/),
+      expect.stringMatching(/line 3: unknown key "toString" is ignored\./),
+    ]);
+    await write('sandbox:\n  use: x:constructor\n');
+    await expect(settings()).rejects.toThrow('line 2: sandbox.use: there is no sandbox provider "x:constructor"');
+    await write('tools:\n  - name: web_search\n    use: constructor\n');
+    await expect(settings()).rejects.toThrow('line 3: tools: web_search cannot use "constructor"');
+  });
+
   test('a model that other sections name and there is not is told with key, line and the nearest one', async () => {
     await write(
       [

@@ -1,5 +1,5 @@
 import { WEB_PROVIDERS, WEB_TOOLS, type WebToolName } from '@reindeer/agent';
-import { ReindeerError } from '@reindeer/protocol';
+import { entryOf, ReindeerError } from '@reindeer/protocol';
 import { type Document, isMap, isScalar, isSeq, parseDocument, type YAMLMap } from 'yaml';
 import { examineConfig } from './load.ts';
 import { DETECTORS, SECTIONS_WITHOUT_EFFECT } from './schema.ts';
@@ -92,7 +92,7 @@ function models(document: Document, notes: string[]): void {
     const use = model.get('use');
     if (typeof use !== 'string') continue;
     const kind = use.split(/[:.]/).at(-1) ?? '';
-    const base = COMPATIBLE[kind];
+    const base = entryOf(COMPATIBLE, kind);
     if (/^(?:Patched)?ChatAnthropic$|^Claude/.test(kind)) model.set('use', 'anthropic');
     else if (/ChatOpenAI$/.test(kind)) model.set('use', 'openai');
     else if (Object.hasOwn(PROVIDERS, kind)) {
@@ -137,7 +137,7 @@ function tools(document: Document, notes: string[]): void {
     const use = tool.get('use');
     if (typeof use !== 'string') continue;
     const folder = /\.community\.(\w+)/.exec(use)?.[1] ?? use;
-    const provider = CARRIED_OVER[folder] ?? folder;
+    const provider = entryOf(CARRIED_OVER, folder) ?? folder;
     const possible = WEB_PROVIDERS[name as WebToolName];
     if (possible.includes(provider)) tool.set('use', provider);
     else {

@@ -1,6 +1,6 @@
 import { readFile, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { type JsonObject, ReindeerError } from '@reindeer/protocol';
+import { entryOf, type JsonObject, ReindeerError } from '@reindeer/protocol';
 import { replaceFile } from '@reindeer/sandbox';
 import { substitute, type Variables } from './substitute.ts';
 
@@ -103,7 +103,7 @@ export class ExtensionsFile {
 }
 
 const spelled = (object: Readonly<Record<string, unknown>>): Record<string, unknown> =>
-  Object.fromEntries(Object.entries(object).map(([key, value]) => [SPELLINGS[key] ?? key, value]));
+  Object.fromEntries(Object.entries(object).map(([key, value]) => [entryOf(SPELLINGS, key) ?? key, value]));
 
 async function readObject(file: string): Promise<JsonObject> {
   let text: string;

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { parseEnv } from 'node:util';
 import { PROVIDERS } from '@reindeer/channels';
-import { ReindeerError } from '@reindeer/protocol';
+import { entryOf, ReindeerError } from '@reindeer/protocol';
 import { z } from 'zod';
 import { didYouMean } from '../nearest.ts';
 import { isOwnModule } from './class-path.ts';
@@ -120,7 +120,7 @@ function withoutIdle(sections: Readonly<Record<string, unknown>>): Record<string
   return Object.fromEntries(
     Object.entries(sections).map(([name, section]) => {
       if (!isSection(section)) return [name, section];
-      const idle = KEYS_WITHOUT_EFFECT[name] ?? [];
+      const idle = entryOf(KEYS_WITHOUT_EFFECT, name) ?? [];
       const kept = Object.entries(section).filter(([key]) => !idle.includes(key));
       const entries =
         name === 'channels'

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
-import type { Logger } from '@reindeer/protocol';
+import { entryOf, type Logger } from '@reindeer/protocol';
 import type { LoadedConfig } from './load.ts';
 import type { Settings } from './settings.ts';
 import type { Variables } from './substitute.ts';
@@ -71,7 +71,7 @@ const STARTUP_VARIABLES: readonly string[] = [
 /** Why a key, written as `section` or `section.key`, needs a restart; null = it counts from the next run on. */
 export const needsRestart = (key: string): string | null => {
   const [section = key, name] = key.replaceAll('[]', '').split('.');
-  return STARTUP_ONLY[section] ?? STARTUP_ONLY[`${section}.${name}`] ?? null;
+  return entryOf(STARTUP_ONLY, section) ?? entryOf(STARTUP_ONLY, `${section}.${name}`) ?? null;
 };
 
 /** What of the configuration counts in this process. */

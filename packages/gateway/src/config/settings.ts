@@ -2,7 +2,7 @@ import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import type { SubagentSettings } from '@reindeer/agent';
 import type { ChannelSettings } from '@reindeer/channels';
-import { ReindeerError } from '@reindeer/protocol';
+import { entryOf, ReindeerError } from '@reindeer/protocol';
 import type { BatchSettings, ScheduleSettings } from '@reindeer/runtime';
 import { OWNERSHIP_TYPES, type OwnershipSettings, resolveOwnership } from '@reindeer/sandbox';
 import { isLoopbackName } from '../http/guards.ts';
@@ -274,7 +274,7 @@ function settingsOf(loaded: LoadedConfig, line: CommandLineSettings): Settings {
 function providerOf(use: string | undefined): SandboxProviderName {
   if (use === undefined) return 'bubblewrap';
   if (isOwnModule(use)) return 'own';
-  const found = SANDBOX_PROVIDERS.find((name) => name === use) ?? PROVIDER_CLASSES[use.split(':')[1] ?? ''];
+  const found = SANDBOX_PROVIDERS.find((name) => name === use) ?? entryOf(PROVIDER_CLASSES, use.split(':')[1] ?? '');
   if (found === undefined)
     throw unknownName(
       ['sandbox', 'use'],

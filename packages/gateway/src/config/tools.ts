@@ -1,4 +1,5 @@
 import { DEFAULT_WEB_TOOLS, WEB_PROVIDERS, WEB_TOOLS, type WebToolName, type WebToolSettings } from '@reindeer/agent';
+import { entryOf } from '@reindeer/protocol';
 import { didYouMean } from '../nearest.ts';
 import { isOwnModule } from './class-path.ts';
 import { type KeyPath, wrongValue } from './readers.ts';
@@ -105,7 +106,7 @@ const isWebTool = (name: string): name is WebToolName => WEB_TOOLS.includes(name
 function providerOf(index: number, tool: WebToolName, use: string | null | undefined): string {
   if (use == null) return DEFAULT_WEB_TOOLS.find((entry) => entry.tool === tool)?.provider ?? 'duckduckgo';
   const folder = /\.community\.(\w+)/.exec(use)?.[1] ?? use;
-  const name = CARRIED_OVER[folder] ?? folder;
+  const name = entryOf(CARRIED_OVER, folder) ?? folder;
   const possible = WEB_PROVIDERS[tool];
   if (possible.includes(name)) return name;
   throw wrongValue(

@@ -1,5 +1,5 @@
 import type { Fact, FactBody, Json, JsonObject } from '@reindeer/protocol';
-import { NO_DELIVERY } from '@reindeer/protocol';
+import { entryOf, NO_DELIVERY } from '@reindeer/protocol';
 import { isoTime, messageEventType } from './views.ts';
 
 /**
@@ -110,7 +110,7 @@ function project(body: FactBody): Projected | null {
 function customEvent(data: Json): Projected {
   const type = typeOf(data);
   if (type === null) return of('custom', data);
-  const named = Object.hasOwn(NAMED, type) ? NAMED[type] : undefined;
+  const named = entryOf(NAMED, type);
   if (named !== undefined) return of(named, data);
   return { type: `middleware:${type}`.slice(0, LONGEST_TYPE), category: 'middleware', content: data };
 }

@@ -1,4 +1,4 @@
-import type { Json, JsonObject, WireMessage } from '@reindeer/protocol';
+import { entryOf, type Json, type JsonObject, type WireMessage } from '@reindeer/protocol';
 
 /** Thrown inside this file only: two values that cannot be merged without knowing more. */
 class Unmergeable extends Error {}
@@ -82,7 +82,7 @@ export function mergeChunks(left: WireMessage, right: WireMessage): WireMessage 
       merged[key] =
         key === 'content'
           ? mergeContent(left.content, right.content)
-          : mergeValues(key, merged[key], value, MANNERS[key] ?? 'deltas');
+          : mergeValues(key, merged[key], value, entryOf(MANNERS, key) ?? 'deltas');
     }
     const raw = merged.tool_call_chunks;
     if (isList(raw) && raw.length > 0) {

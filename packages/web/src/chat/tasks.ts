@@ -71,7 +71,7 @@ export function taskEvent(before: Task | undefined, data: Dictionary): Task | nu
     if (step === null || task.steps.some((other) => other.id === step.id)) return task;
     return { ...task, steps: [...task.steps, step].slice(-MOST_STEPS), stepCount: task.stepCount + 1 };
   }
-  const end = ENDS[type];
+  const end = Object.hasOwn(ENDS, type) ? ENDS[type] : undefined;
   if (end === undefined) return null;
   return {
     ...task,

@@ -1,4 +1,4 @@
-import { ReindeerError } from '@reindeer/protocol';
+import { entryOf, ReindeerError } from '@reindeer/protocol';
 import type { Documents } from '../../documents/documents.ts';
 import { type ApiKey, callApi, callJson, listOf, textOf } from '../api.ts';
 import type { FetchProvider, ImageProvider, SearchProvider } from '../types.ts';
@@ -96,7 +96,7 @@ export function infoQuestImages(options: InfoQuestImages): ImageProvider {
   return {
     name: 'InfoQuest',
     async search(query, { maxResults, size, signal }) {
-      const wanted = (size === undefined ? undefined : SIZES[size]) ?? options.size;
+      const wanted = (size === undefined ? undefined : entryOf(SIZES, size)) ?? options.size;
       const found = await ask(
         options,
         { search_type: 'Images', query, ...(wanted === '' ? {} : { image_size: wanted }) },
