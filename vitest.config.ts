@@ -34,14 +34,16 @@ export default defineConfig({
           testTimeout: 15_000,
         },
       },
-      // Real parts: processes, bubblewrap, sockets, browsers. One file at a time.
+      // Real parts: processes, bubblewrap, sockets, browsers. They mostly wait, so two files side by side.
       {
         test: {
           name: 'real',
           include: ['packages/*/src/**/*.real.test.ts', 'tests/**/*.test.ts'],
           testTimeout: 120_000,
           hookTimeout: 120_000,
-          fileParallelism: false,
+          maxWorkers: 2,
+          // What is looked for again and again until it is there: a second is little beside other work.
+          expect: { poll: { timeout: 15_000 } },
         },
       },
     ],

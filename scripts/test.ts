@@ -60,7 +60,7 @@ const suites: readonly Suite[] = [
   vitest('unit', 300, { projects: 'unit*' }),
   vitest('conformance', 90),
   // Servers run as they are shipped, from the bundle: from source each start costs three times as much.
-  vitest('real', 660, { after: 'build', environment: { REINDEER_TEST_ENTRY: join(root, 'dist/server/main.js') } }),
+  vitest('real', 690, { after: 'build', environment: { REINDEER_TEST_ENTRY: join(root, 'dist/server/main.js') } }),
   {
     name: 'simulation',
     // A part by time; more on demand: `npm run simulate -- --world all --seeds 20000 --mutants`.

@@ -29,6 +29,7 @@ const ORDER = [
   'runs',
   'batches',
   'scheduled tasks',
+  'channels',
   'intake',
 ];
 
